@@ -1,0 +1,57 @@
+"""The exceptions a user can meet; each message is one sentence that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ErcrError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(ErcrError, ValueError):
+    """What the caller passed cannot be used: a setting, a prompt, an answer."""
+
+    exit_code = 2
+
+
+class ImageError(InputError):
+    """The image cannot be opened or cannot be shown to the model."""
+
+
+class WordNotFound(InputError, LookupError):
+    """A word was asked for that the answer does not contain."""
+
+
+class UnknownMethod(InputError):
+    """No attribution method has that name."""
+
+
+class UnsupportedModel(InputError):
+    """No adapter exists for this kind of model."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint cannot be found, or a file of it is missing or damaged."""
+
+
+class OutputError(InputError):
+    """A result cannot be written where it was asked for."""
+
+
+class FileFormatError(InputError):
+    """A saved explanation cannot be read back."""
+
+
+class ModelStateError(ErcrError):
+    """The model ran, but what it computed cannot be explained (NaN, infinity)."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A 'did you mean' tail for an error message, empty when nothing is close."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""

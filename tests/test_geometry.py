@@ -1,0 +1,108 @@
+"""Geometry: bilinear reading equals the reference libraries, and a square is found where it was drawn."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw
+
+from ercr.geometry import Geometry, Panel, resample
+from tests.conftest import FAMILIES
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40))
+def test_resample_equals_torch_and_opencv(h, w, height, width):
+    maps = torch.from_numpy(np.random.default_rng(h * 97 + w).random((2, h, w)))
+    box = (0.0, 0.0, 100.0, 60.0)
+    ours = resample(maps, Panel((h, w), box), Panel((height, width), box))
+    torch_says = F.interpolate(maps[None], (height, width), mode="bilinear", align_corners=False)[0]
+    assert torch.allclose(ours, torch_says, atol=1e-9)
+    opencv_says = cv2.resize(maps[0].numpy(), (width, height), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_allclose(ours[0].numpy(), opencv_says, atol=1e-6)
+
+
+def test_tiles_are_stitched_row_by_row_and_the_thumbnail_averaged_in():
+    size, grid = (40, 60), (2, 2)
+    boxes = [(c * 20.0, r * 20.0, c * 20.0 + 20, r * 20.0 + 20) for r in range(2) for c in range(3)]
+    panels = (*(Panel(grid, box) for box in boxes), Panel(grid, (0.0, 0.0, 60.0, 40.0)))
+    geometry = Geometry(size, panels, (2, 3))
+    tiles = torch.arange(6.0).repeat_interleave(4)
+    stitched = geometry.stitch(torch.cat([tiles, torch.full((4,), 10.0)]))
+    expected = np.kron(np.arange(6.0).reshape(2, 3), np.ones((2, 2)))
+    np.testing.assert_allclose(stitched.numpy(), (expected + 10) / 2)
+
+
+def test_what_is_cropped_away_has_no_evidence_and_says_so():
+    geometry = Geometry((100, 200), (Panel((4, 4), (50.0, 0.0, 150.0, 100.0)),))
+    pixels = geometry.to_pixels(np.ones((4, 4)))
+    assert geometry.seen == 0.5
+    assert pixels[:, 50:150].min() == 1
+    assert pixels[:, :50].max() == 0
+    assert pixels[:, 150:].max() == 0
+    assert (geometry.seen_pixels() == (pixels > 0)).all()
+
+
+def test_cells_on_padding_are_invalid_and_a_sliver_still_has_cells():
+    padded = Geometry((50, 100), (Panel((4, 4), (0.0, -25.0, 100.0, 75.0)),))
+    assert padded.valid.tolist() == [[False] * 4, [True] * 4, [True] * 4, [False] * 4]
+    sliver = Geometry((1, 1000), (Panel((4, 4), (0.0, -499.5, 1000.0, 500.5)),))
+    assert sliver.valid.any()
+
+
+def test_geometry_survives_a_round_trip_through_plain_data():
+    geometry = Geometry((40, 60), (Panel((2, 3), (0.0, 0.0, 60.0, 40.0)),))
+    assert Geometry.from_dict(geometry.to_dict()) == geometry
+
+
+def brightness(adapter, pixels, geometry):
+    """Mean brightness under each visual token, from the tensors the model gets and nothing else."""
+    values = pixels["pixel_values"].double()
+    if "image_grid_thw" in pixels:
+        return values.mean(1).reshape(-1, adapter.image_processor.merge_size**2).mean(1)
+    return F.adaptive_avg_pool2d(values.mean(1, keepdim=True), geometry.panels[0].grid).flatten()
+
+
+def shares(panel, square, size):
+    """Share of each cell that a square covers, and which cells lie on the image, from the panel's box alone."""
+    (left, top, right, bottom), (rows, columns) = panel.box, panel.grid
+    y, x = np.linspace(top, bottom, rows + 1), np.linspace(left, right, columns + 1)
+    cover_y = np.diff(np.clip(y, square[1], square[3])) / np.diff(y)
+    cover_x = np.diff(np.clip(x, square[0], square[2])) / np.diff(x)
+    on_y = (y[:-1] >= -1e-6) & (y[1:] <= size[0] + 1e-6)
+    on_x = (x[:-1] >= -1e-6) & (x[1:] <= size[1] + 1e-6)
+    return np.outer(cover_y, cover_x), np.outer(on_y, on_x)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("size", [(301, 422), (420, 299), (360, 360), (200, 601)])
+@pytest.mark.parametrize(("kind", "scale"), [("anchor", 1.0), ("pad", 0.5), ("pad", 0.75), ("interpolate", 0.5)])
+def test_a_white_square_lands_where_it_was_drawn(load, family, size, kind, scale):
+    adapter = load(family).adapter
+    height, width = size
+    square = (width // 2 - 25, height // 2 - 70, width // 2 + 71, height // 2 + 26)
+    image = Image.new("RGB", (width, height))
+    ImageDraw.Draw(image).rectangle((square[0], square[1], square[2] - 1, square[3] - 1), fill="white")
+    pixels, geometry = adapter.image_inputs(image)
+    if kind != "anchor":
+        pixels, geometry = adapter.view_inputs(image, geometry, scale, kind)
+    mean, std = np.array(adapter.image_processor.image_mean), np.array(adapter.image_processor.image_std)
+    black, white = (-mean / std).mean(), ((1 - mean) / std).mean()
+    light = (brightness(adapter, pixels, geometry).numpy() - black) / (white - black)
+    start = 0
+    for panel in geometry.panels:
+        expected, on_image = shares(panel, square, size)
+        found = light[start : start + panel.tokens].reshape(panel.grid)
+        # a shift by half a canvas pixel would move an eighth of a cell; resampling itself blurs less than this
+        assert np.abs(found - expected)[on_image].max() < 0.1
+        start += panel.tokens
+    expected, on_image = shares(geometry.canvas, square, size)
+    cells = np.where(on_image & (expected == expected.max()), geometry.stitch(torch.from_numpy(light)).numpy(), 0)
+    y, x = np.unravel_index(geometry.to_pixels(cells).argmax(), size)
+    half = [(geometry.box[i + 2] - geometry.box[i]) / geometry.grid[1 - i] / 2 for i in (0, 1)]  # of a cell
+    assert square[0] - half[0] < x < square[2] + half[0]
+    assert square[1] - half[1] < y < square[3] + half[1]

@@ -1,0 +1,6 @@
+"""One adapter per model family: inputs, positions of the visual tokens, geometry, modules."""
+
+from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.models.registry import adapter_class, adapters, register
+
+__all__ = ["Adapter", "Prepared", "ViewKind", "adapter_class", "adapters", "register"]

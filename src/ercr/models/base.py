@@ -1,0 +1,197 @@
+"""What the rest of the package must know of a model family; one subclass per family, each in its own file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ercr.errors import InputError
+from ercr.geometry import Geometry
+from ercr.models.chat import Message, render_chat
+
+ViewKind = Literal["pad", "interpolate"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One sample as the model takes it, on the CPU: token ids, image tensors and where everything lies."""
+
+    input_ids: Tensor  # [L]
+    pixels: dict[str, Tensor]  # the family's own image inputs
+    geometry: Geometry
+    visual: Tensor  # [N] positions of the visual tokens, in the geometry's order
+    prompt: Tensor  # [P] positions of the text the user wrote
+
+    def with_answer(self, answer: Tensor) -> Prepared:
+        """The same sample with given answer tokens after the prompt."""
+        return replace(self, input_ids=torch.cat([self.input_ids, answer]))
+
+
+class Adapter(ABC):
+    """A loaded model with its tokenizer and image processor, behind one face for all families."""
+
+    family: ClassVar[str]
+    model_types: ClassVar[tuple[str, ...]]
+    checkpoints: ClassVar[tuple[str, ...]]  # examples that people use, for `ercr models`
+
+    def __init__(self, model: Any, tokenizer: Any, image_processor: Any, chat_template: str | None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
+        self.chat_template = chat_template
+        self.config = model.config
+
+    # what differs between families
+
+    @abstractmethod
+    def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
+        """The official image processor's tensors and where their tokens lie."""
+
+    @abstractmethod
+    def view_inputs(
+        self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        """The same for the image shown at another scale."""
+
+    @property
+    @abstractmethod
+    def image_token(self) -> str:
+        """The token that stands once for an image in the chat template and once per visual token in the input."""
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.config.image_token_id)
+
+    def expand(self, geometry: Geometry) -> str:
+        """The text that replaces the chat template's single image token."""
+        return self.image_token * geometry.tokens
+
+    def visual_positions(self, ids: Tensor) -> Tensor:
+        """Positions of the tokens that carry a cell of the image."""
+        return (ids == self.image_token_id).nonzero()[:, 0]
+
+    def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
+        """Rotary positions [B, L] (or [3, B, L]) of left-padded samples."""
+        return (mask.cumsum(-1) - 1).clamp(min=0)
+
+    def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
+        """Further inputs that follow from the padded token ids."""
+        return {}
+
+    @contextmanager
+    def view_context(self, kind: ViewKind) -> Iterator[None]:
+        """Whatever must be switched in the model while a view of this kind runs."""
+        yield
+
+    # what all families share
+
+    @property
+    def body(self) -> nn.Module:
+        """The model without its language head."""
+        body: nn.Module = self.model.model
+        return body
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        blocks: nn.ModuleList = self.model.model.language_model.layers
+        return blocks
+
+    @property
+    def final_norm(self) -> nn.Module:
+        norm: nn.Module = self.model.model.language_model.norm
+        return norm
+
+    @property
+    def head(self) -> nn.Module:
+        head: nn.Module = self.model.get_output_embeddings()
+        return head
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return self.model.device if device.type == "meta" else device
+
+    def unembedding_rows(self, ids: Tensor) -> Tensor:
+        """Rows of W_U [len(ids), d] in the model's own precision, also when the head is offloaded."""
+        weight = self.head.weight
+        if isinstance(weight, Tensor) and weight.device.type != "meta":
+            return weight[ids.to(weight.device)]
+        from accelerate.utils import align_module_device
+
+        with align_module_device(self.head, self.device):
+            return self.head.weight[ids.to(self.device)].clone()  # type: ignore[index]
+
+    @property
+    def image_backend(self) -> str:
+        """Which library resized the image: results differ slightly between them."""
+        return str(getattr(self.image_processor, "backend", "unknown"))
+
+    def prepare(self, image: Image.Image, messages: Sequence[Message]) -> Prepared:
+        """Chat messages and one image to model inputs, equal to the official processor's."""
+        pixels, geometry = self.image_inputs(image)
+        chat = render_chat(self.tokenizer, self.chat_template, messages, self.image_token, self.expand(geometry))
+        visual = self.visual_positions(chat.ids)
+        if len(visual) != geometry.tokens:
+            raise InputError(
+                f"The prompt holds {len(visual)} image tokens where {geometry.tokens} were expected: "
+                f"the chat template must place exactly one image."
+            )
+        return Prepared(chat.ids, pixels, geometry, visual, chat.text_positions)
+
+    def view(self, image: Image.Image, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
+        """An auxiliary view: same text before the image, nothing after the last visual token."""
+        pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
+        first = int((anchor.input_ids == self.image_token_id).nonzero()[0])
+        extra = int((anchor.input_ids == self.image_token_id).sum()) - anchor.geometry.tokens
+        image_ids = torch.full((geometry.tokens + extra,), self.image_token_id)
+        ids = torch.cat([anchor.input_ids[:first], image_ids])
+        return Prepared(ids, pixels, geometry, self.visual_positions(ids), ids.new_empty(0))
+
+    def collate(self, samples: Sequence[Prepared], pad_id: int) -> dict[str, Tensor]:
+        """One left-padded batch on the model's device."""
+        longest = max(len(sample.input_ids) for sample in samples)
+        ids = torch.full((len(samples), longest), pad_id)
+        mask = torch.zeros_like(ids)
+        for row, sample in enumerate(samples):
+            ids[row, longest - len(sample.input_ids) :] = sample.input_ids
+            mask[row, longest - len(sample.input_ids) :] = 1
+        pixels = {key: torch.cat([s.pixels[key] for s in samples]) for key in samples[0].pixels}
+        inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids), **pixels}
+        return {key: value.to(self.device) for key, value in inputs.items()}
+
+    def encode_answer(self, answer: str) -> Tensor:
+        """Token ids of a given answer, as the model would have spoken it."""
+        encoded = self.tokenizer(answer, add_special_tokens=False, return_tensors="pt")
+        return torch.as_tensor(encoded["input_ids"])[0]
+
+
+def paste(
+    image: Image.Image, canvas: tuple[int, int], content: tuple[int, int], colour: Any, resample: int
+) -> Image.Image:
+    """The image resized to `content` (height, width) in the middle of a canvas of plain colour; overflow is cut."""
+    scaled = image.resize((content[1], content[0]), resample=Image.Resampling(resample))
+    sheet = Image.new("RGB", (canvas[1], canvas[0]), colour)
+    sheet.paste(scaled, ((canvas[1] - content[1]) // 2, (canvas[0] - content[0]) // 2))
+    return sheet
+
+
+def paste_box(
+    size: tuple[int, int], canvas: tuple[int, int], content: tuple[int, int]
+) -> tuple[float, float, float, float]:
+    """The rectangle of the original image that a canvas made by `paste` covers."""
+    top, left = (canvas[0] - content[0]) // 2, (canvas[1] - content[1]) // 2
+    y, x = size[0] / content[0], size[1] / content[1]  # original pixels per canvas pixel
+    return (-left * x, -top * y, (canvas[1] - left) * x, (canvas[0] - top) * y)
+
+
+def mean_colour(image_processor: Any) -> tuple[int, int, int]:
+    """The colour that becomes zero after normalisation, as nearly as 8 bits allow."""
+    red, green, blue = (round(float(channel) * 255) for channel in image_processor.image_mean)
+    return red, green, blue

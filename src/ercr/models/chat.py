@@ -1,0 +1,132 @@
+"""Chat messages to token ids, and which of those tokens the user wrote; never touches an image or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ercr.errors import InputError
+
+Message = dict[str, Any]
+_ROLES_WITH_TEXT = ("user", "assistant")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A rendered conversation: token ids and the positions of its own text (no template, no system, no image)."""
+
+    ids: Tensor  # [L]
+    text_positions: Tensor  # [P]
+
+
+def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
+    """A plain prompt or a conversation, as messages whose first user turn shows the image."""
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise InputError("The prompt is empty: ask the model something, such as 'Describe this image.'.")
+        return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+    if not prompt:
+        raise InputError("The conversation is empty: give at least one user message.")
+    messages = [_normalise(message) for message in prompt]
+    if messages[-1]["role"] != "user":
+        raise InputError("The conversation must end with a user message; pass the model's words as answer=.")
+    images = sum(part["type"] == "image" for message in messages for part in message["content"])
+    if images > 1:
+        raise InputError(f"The conversation shows {images} images; one image can be explained at a time.")
+    if images == 0:
+        first = next(message for message in messages if message["role"] == "user")
+        first["content"].insert(0, {"type": "image"})
+    if not any(part["type"] == "text" and part["text"].strip() for part in messages[-1]["content"]):
+        raise InputError("The last user message has no text: ask the model something.")
+    return messages
+
+
+def _normalise(message: Message) -> Message:
+    if not isinstance(message, dict) or message.get("role") not in ("system", "user", "assistant"):
+        raise InputError("A message needs a role ('system', 'user' or 'assistant') and a content.")
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
+    for part in parts:
+        if part.get("type") not in ("text", "image") or (
+            part["type"] == "text" and not isinstance(part.get("text"), str)
+        ):
+            raise InputError("A message's content must be text or a list of {'type': 'text'|'image'} parts.")
+    return {"role": message["role"], "content": [dict(part) for part in parts]}
+
+
+def render_chat(
+    tokenizer: Any, template: str | None, messages: Sequence[Message], image_token: str, expanded: str
+) -> Chat:
+    """Apply the template, put the visual tokens in place of its image token, tokenise, and find the own text."""
+    _refuse_image_token(messages, image_token)
+    text = _render(tokenizer, template, messages)
+    spans = _text_spans(tokenizer, template, messages, text)
+    at = text.find(image_token)
+    if at < 0:
+        raise InputError("The chat template has no place for an image; pass a checkpoint with its own template.")
+    shift = len(expanded) - len(image_token)
+    text = text[:at] + expanded + text[at + len(image_token) :]
+    spans = [(a + shift, b + shift) if a > at else (a, b) for a, b in spans]
+    bos = getattr(tokenizer, "bos_token", None)
+    encoded = tokenizer(
+        text, add_special_tokens=not (bos and text.startswith(bos)), return_offsets_mapping=True, return_tensors="pt"
+    )
+    offsets = torch.as_tensor(encoded["offset_mapping"])[0]
+    own = torch.zeros(len(offsets), dtype=torch.bool)
+    for start, stop in spans:
+        own |= (offsets[:, 0] < stop) & (offsets[:, 1] > start)
+    ids = torch.as_tensor(encoded["input_ids"])[0]
+    return Chat(ids, own.nonzero()[:, 0])
+
+
+def _refuse_image_token(messages: Sequence[Message], image_token: str) -> None:
+    for message in messages:
+        if any(part["type"] == "text" and image_token in part["text"] for part in message["content"]):
+            raise InputError(f"The prompt contains {image_token!r}, which the model reads as a picture: remove it.")
+
+
+def _render(tokenizer: Any, template: str | None, messages: Sequence[Message]) -> str:
+    if template is None:
+        raise InputError("This checkpoint has no chat template; add chat_template.jinja to its folder.")
+    text = tokenizer.apply_chat_template(
+        list(messages), chat_template=template, tokenize=False, add_generation_prompt=True
+    )
+    return str(text)
+
+
+def _text_spans(tokenizer: Any, template: str | None, messages: Sequence[Message], text: str) -> list[tuple[int, int]]:
+    """Character spans of the user's and the earlier answers' text in the rendered conversation.
+
+    The template is rendered once more with a marker in place of each text: what lies between the markers is
+    template, whatever it says. Searching for the text itself would find it in a system prompt, too.
+    """
+    texts: list[str] = []
+    marked: list[Message] = []
+    for message in messages:
+        parts = [dict(part) for part in message["content"]]
+        for part in parts:
+            if part["type"] == "text" and message["role"] in _ROLES_WITH_TEXT and part["text"].strip():
+                texts.append(part["text"])
+                part["text"] = _marker(len(texts) - 1)
+        marked.append({"role": message["role"], "content": parts})
+    outline = _render(tokenizer, template, marked)
+    spans, cursor, outline_cursor = [], 0, 0
+    for index, own in enumerate(texts):
+        found = outline.find(_marker(index), outline_cursor)
+        if found < 0:
+            continue  # the template leaves this turn out
+        start = cursor + found - outline_cursor
+        written = own if text.startswith(own, start) else own.strip()
+        if not text.startswith(written, start):
+            raise InputError("The chat template rewrites the prompt, so its words cannot be located.")
+        spans.append((start, start + len(written)))
+        cursor, outline_cursor = start + len(written), found + len(_marker(index))
+    return spans
+
+
+def _marker(index: int) -> str:
+    return f"\ue000{index}\ue001"

@@ -1,0 +1,159 @@
+"""From a checkpoint's name or folder to an adapter, without torchvision and without remote code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import CheckpointError, InputError
+from ercr.models.base import Adapter
+from ercr.models.registry import adapter_class
+
+_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
+
+
+def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapter:
+    """Load model, tokenizer, image processor and chat template of a checkpoint folder or hub id."""
+    from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+
+    folder = Path(name)
+    if folder.is_dir():
+        _check_folder(folder)
+    elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
+        raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
+    source: dict[str, Any] = {"revision": revision} if revision else {}
+    with _translated_errors(name):
+        config = AutoConfig.from_pretrained(name, **source)
+        adapter = adapter_class(config)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
+        image_processor = _image_processor(name, source)
+        template = _chat_template(name, revision) or tokenizer.chat_template
+        model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
+    return adapter(model.eval(), tokenizer, image_processor, template)
+
+
+def _image_processor(name: str, source: dict[str, Any]) -> Any:
+    """The checkpoint's image processor, in its Pillow form where torchvision is missing."""
+    import transformers
+    from transformers.utils import is_torchvision_available
+
+    if is_torchvision_available():
+        return transformers.AutoImageProcessor.from_pretrained(name, **source)
+    # some versions' AutoImageProcessor asks for torchvision even where the Pillow class would do
+    stated, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name, **source)
+    kind = str(stated.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil") + "Pil"
+    processor = getattr(transformers, kind, None)
+    if processor is None:
+        raise CheckpointError(f"The image processor {kind.removesuffix('Pil')!r} needs torchvision: install it.")
+    return processor.from_pretrained(name, **source)
+
+
+def wrap_model(model: Any, processor: Any) -> Adapter:
+    """An adapter around a model the user has loaded, with its processor or a (tokenizer, image_processor) pair."""
+    adapter = adapter_class(model.config)
+    if isinstance(processor, tuple):
+        tokenizer, image_processor = processor
+        template = getattr(tokenizer, "chat_template", None)
+    else:
+        tokenizer = getattr(processor, "tokenizer", None)
+        image_processor = getattr(processor, "image_processor", None)
+        template = getattr(processor, "chat_template", None) or getattr(tokenizer, "chat_template", None)
+    if tokenizer is None or image_processor is None:
+        raise InputError("Pass the model's processor, or a pair (tokenizer, image_processor).")
+    if isinstance(template, dict):
+        template = template.get("default")
+    return adapter(model.eval(), tokenizer, image_processor, template)
+
+
+def _check_folder(folder: Path) -> None:
+    """Name the missing file before a loader fails on it in its own words."""
+
+    def has(*names: str) -> bool:
+        return any(True for name in names for _ in folder.glob(name))
+
+    missing = [
+        label
+        for label, present in (
+            ("config.json", has("config.json")),
+            ("model.safetensors (or its shards)", has("*.safetensors", "*.bin")),
+            ("tokenizer.json", has("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")),
+            ("preprocessor_config.json", has("preprocessor_config.json", "processor_config.json")),
+        )
+        if not present
+    ]
+    # a text-only model has no image processor: say what it is, not what it lacks
+    if missing == ["preprocessor_config.json"]:
+        adapter_class(_Type(_read_json(folder / "config.json").get("model_type")))
+    if missing:
+        raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(missing)}.")
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        shards = set(_read_json(index).get("weight_map", {}).values())
+        lost = sorted(shard for shard in shards if not (folder / shard).exists())
+        if lost:
+            raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(lost)}.")
+    for weights in folder.glob("*.safetensors"):
+        _check_safetensors(weights)
+
+
+def _check_safetensors(path: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"The weights file {path} is damaged or cut short: {error}.") from None
+
+
+class _Type:
+    """The one attribute of a config that choosing an adapter needs."""
+
+    def __init__(self, model_type: str | None) -> None:
+        self.model_type = model_type
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    return data if isinstance(data, dict) else {}
+
+
+def _chat_template(name: str, revision: str | None) -> str | None:
+    """The processor's chat template, from whichever of its files the checkpoint has."""
+    from transformers.utils import cached_file
+
+    for filename in _TEMPLATE_FILES:
+        found = cached_file(
+            name,
+            filename,
+            revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_gated_repo=False,
+        )
+        if found is None:
+            continue
+        if filename.endswith(".jinja"):
+            return Path(found).read_text(encoding="utf-8")
+        template = _read_json(Path(found)).get("chat_template")
+        if isinstance(template, str):
+            return template
+    return None
+
+
+class _translated_errors:
+    """Loaders raise many kinds of error; a user needs one sentence that names the checkpoint."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | ValueError | KeyError | RuntimeError) and not isinstance(error, InputError):
+            detail = " ".join(str(error).split())
+            raise CheckpointError(f"The checkpoint {self.name} cannot be loaded: {detail[:300]}") from error

@@ -1,0 +1,102 @@
+"""Qwen2-VL and Qwen2.5-VL: dynamic resolution, patches merged two by two, three-axis rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ercr.errors import ImageError
+from ercr.geometry import Geometry, Panel
+from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.models.registry import register
+
+_MAX_ASPECT = 200
+
+
+@register
+class Qwen2VL(Adapter):
+    family = "Qwen2-VL"
+    model_types = ("qwen2_vl", "qwen2_5_vl")
+    checkpoints = ("Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct")
+
+    @property
+    def image_token(self) -> str:
+        return str(getattr(self.tokenizer, "image_token", None) or "<|image_pad|>")
+
+    def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
+        return self._process(image, image.size)
+
+    def view_inputs(
+        self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        """Resize by the factor, then the family's own resize; this family needs no padding.
+
+        Where the pixel limits fixed the anchor's size they would undo the factor as well, so then the anchor's size
+        is what is scaled, with the limits lifted.
+        """
+        cell = self._cell
+        free = tuple(max(cell, round(side / cell) * cell) for side in (image.height, image.width))
+        anchor_size = tuple(cells * cell for cells in anchor.grid)
+        if free == anchor_size:
+            height, width = round(image.height * scale), round(image.width * scale)
+        else:
+            height, width = (round(side * scale) for side in anchor_size)
+        scaled = image.resize(
+            (max(1, width), max(1, height)), resample=Image.Resampling(int(self.image_processor.resample))
+        )
+        limits = {"shortest_edge": cell * cell, "longest_edge": max(height * width, anchor_size[0] * anchor_size[1])}
+        return self._process(scaled, image.size, {} if free == anchor_size else {"size": limits})
+
+    def _process(
+        self, image: Image.Image, original: tuple[int, int], options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        width, height = original
+        if max(original) > _MAX_ASPECT * min(original):
+            raise ImageError(
+                f"The image is {width} x {height} pixels; {self.family} takes sides up to {_MAX_ASPECT}:1: crop it."
+            )
+        batch = self.image_processor(images=[image], return_tensors="pt", **(options or {}))
+        _, rows, columns = (int(n) for n in batch["image_grid_thw"][0])
+        merge = self._merge
+        panel = Panel((rows // merge, columns // merge), (0.0, 0.0, float(width), float(height)))
+        pixels = {"pixel_values": batch["pixel_values"], "image_grid_thw": batch["image_grid_thw"]}
+        return pixels, Geometry((height, width), (panel,))
+
+    @property
+    def _merge(self) -> int:
+        return int(self.image_processor.merge_size)
+
+    @property
+    def _cell(self) -> int:
+        """Side of a visual token in pixels of the resized image."""
+        return int(self.image_processor.patch_size) * self._merge
+
+    def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
+        return {"mm_token_type_ids": (ids == self.image_token_id).int()}
+
+    def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
+        """Temporal, row and column positions [3, B, L].
+
+        Computed here, not by the model, because the model stores what it computed and a view that runs while an
+        answer is being generated would overwrite it.
+        """
+        positions = torch.zeros(3, *mask.shape, dtype=torch.long)
+        for row, sample in enumerate(samples):
+            length = len(sample.input_ids)
+            positions[:, row, mask.shape[1] - length :] = _three_axes(sample, length)
+        return positions.to(mask.device)
+
+
+def _three_axes(sample: Prepared, length: int) -> Tensor:
+    """Text counts on along all three axes; the image's cells share one time and count rows and columns."""
+    rows, columns = sample.geometry.grid
+    start = int(sample.visual[0])
+    cells = torch.arange(rows * columns)
+    image = torch.stack([torch.zeros_like(cells), cells // columns, cells % columns]) + start
+    after = torch.arange(length - start - len(cells)) + start + max(rows, columns)
+    before = torch.arange(start)
+    return torch.cat([before.expand(3, -1), image, after.expand(3, -1)], dim=1)

@@ -1,0 +1,44 @@
+"""Which adapter serves which kind of model; families register themselves from their own file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any, TypeVar
+
+from ercr.errors import UnsupportedModel
+from ercr.models.base import Adapter
+
+_ADAPTERS: dict[str, type[Adapter]] = {}
+_NOT_FAMILIES = {"base", "chat", "loading", "registry"}
+A = TypeVar("A", bound=type[Adapter])
+
+
+def register(adapter: A) -> A:
+    """Class decorator: serve the model types that the adapter names."""
+    for model_type in adapter.model_types:
+        _ADAPTERS[model_type] = adapter
+    return adapter
+
+
+def adapters() -> dict[str, type[Adapter]]:
+    """All adapters by `config.model_type`; every file of this folder that is a family is loaded."""
+    import ercr.models as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name not in _NOT_FAMILIES:
+            importlib.import_module(f"ercr.models.{module.name}")
+    return dict(_ADAPTERS)
+
+
+def adapter_class(config: Any) -> type[Adapter]:
+    """The adapter for a model's config, or an error that names the supported families."""
+    known = adapters()
+    model_type = getattr(config, "model_type", None)
+    if model_type in known:
+        return known[model_type]
+    families = ", ".join(sorted({adapter.family for adapter in known.values()}))
+    raise UnsupportedModel(
+        f"Models of type {model_type!r} are not supported: use a model of {families}, or write an adapter "
+        f"(one file that subclasses ercr.models.Adapter; docs/architecture.md shows how)."
+    )

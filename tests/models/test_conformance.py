@@ -1,0 +1,235 @@
+"""What every adapter must keep: causality, batching, spans, clean models. One sweep over all families."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import ercr
+from ercr.errors import ImageError, InputError, ModelStateError, UnsupportedModel
+from ercr.models.chat import as_messages
+from ercr.trace import Needs, Sample, trace_samples
+from tests.conftest import FAMILIES
+
+PROMPT = "Describe this image."
+sweep = pytest.mark.parametrize("family", FAMILIES)
+
+
+@sweep
+def test_maps_do_not_depend_on_the_text_behind_the_image(load, picture, family):
+    """Fact 1: one prefill per view serves every token."""
+    adapter = load(family).adapter
+    states = []
+    for prompt, answer in (
+        (PROMPT, "a dog ."),
+        ("What is in the picture? Two umbrellas?", "it is raining near the sofa ."),
+    ):
+        sample = Sample(picture, adapter.prepare(picture, as_messages(prompt)), adapter.encode_answer(answer))
+        states.append(trace_samples(adapter, [sample], Needs(scales=(0.5, 1.0)), {})[0].views)
+    for first, second in zip(*states, strict=True):
+        assert torch.allclose(first.states, second.states, atol=1e-5)
+
+
+@sweep
+def test_views_equal_the_same_pixels_shown_with_a_full_prompt(load, picture, family):
+    adapter = load(family).adapter
+    prepared = adapter.prepare(picture, as_messages(PROMPT))
+    sample = Sample(picture, prepared, adapter.encode_answer("a dog ."))
+    trace = trace_samples(adapter, [sample], Needs(scales=(0.5, 1.0)), {})[0]
+    view = adapter.view(picture, prepared, 0.5, "pad")
+    longer = view.with_answer(prepared.input_ids[int(prepared.visual[-1]) + 1 :])
+    with torch.no_grad():
+        out = adapter.model(**adapter.collate([longer], 0), output_hidden_states=True)
+    assert torch.allclose(trace.view(0.5).states, out.hidden_states[-1][0, view.visual], atol=1e-5)
+
+
+@sweep
+def test_a_batch_equals_its_samples_one_by_one(load, picture, family):
+    explainer = load(family)
+    images = [picture, picture.resize((200, 80)), picture.rotate(90, expand=True)]
+    prompts = [PROMPT, "What is in the picture? A sofa?", "Describe"]
+    together = explainer.explain_batch(images, prompts, max_new_tokens=6, generation={"min_new_tokens": 3})
+    for image, prompt, batched in zip(images, prompts, together, strict=True):
+        alone = explainer.explain(image, prompt, max_new_tokens=6, generation={"min_new_tokens": 3})
+        assert [t.id for t in batched.text_tokens] == [t.id for t in alone.text_tokens]
+        np.testing.assert_allclose(batched.maps, alone.maps, atol=2e-4)
+    given = explainer.explain_batch(
+        images, prompts, answers=["a dog .", "two umbrellas near a sofa", "it"], batch_size=2
+    )
+    for image, prompt, batched in zip(images, prompts, given, strict=True):
+        alone = explainer.explain(image, prompt, answer=batched.text)
+        np.testing.assert_allclose(batched.maps, alone.maps, atol=2e-4)
+
+
+@sweep
+def test_a_stream_equals_the_batch_and_can_be_left_early(load, picture, family):
+    explainer = load(family)
+    options = {"max_new_tokens": 7, "generation": {"min_new_tokens": 5}}
+    for method in ("ercr", "tam", "cam"):
+        whole = explainer.explain(picture, PROMPT, method=method, **options)
+        stream = explainer.stream(picture, PROMPT, method=method, **options)
+        steps = list(stream)
+        answer = [t for t in whole.text_tokens if t.kind == "answer"]
+        assert [s.id for s in steps] == [t.id for t in answer]
+        np.testing.assert_allclose([s.map for s in steps], whole.maps[[t.row for t in answer]], atol=2e-5)
+        np.testing.assert_allclose(stream.explanation().maps, whole.maps, atol=2e-5)
+    for step in explainer.stream(picture, PROMPT, **options):
+        assert step.index == 0
+        break
+    assert not hooks(explainer.adapter.model)
+
+
+@sweep
+def test_generated_and_given_answers_give_the_same_maps(load, picture, family):
+    """The states recorded while generating equal those of one pass over the finished answer."""
+    explainer = load(family)
+    adapter = explainer.adapter
+    suppress = {"suppress_tokens": [adapter.image_token_id]}
+    spoken = explainer.explain(picture, PROMPT, max_new_tokens=6, generation={"min_new_tokens": 4, **suppress})
+    ids = torch.tensor([t.id for t in spoken.text_tokens if t.kind == "answer"])
+    prepared = adapter.prepare(picture, as_messages(PROMPT))
+    beams = explainer.explain(picture, PROMPT, max_new_tokens=4, generation={"num_beams": 3, **suppress})
+    assert len(beams.maps) == len(beams.text_tokens)
+    trace = trace_samples(adapter, [Sample(picture, prepared, ids)], Needs(scales=(0.5, 0.75, 1.0)), {})[0]
+    rows = slice(0, len(trace.rows))
+    method, settings = ercr.methods.resolve("ercr")
+    result = method.refine(trace, method.evidence(trace, rows, settings).maps, rows, settings)
+    np.testing.assert_allclose(result.maps.numpy(), spoken.maps, atol=2e-4)
+
+
+@sweep
+def test_prompt_tokens_are_the_users_words_and_nothing_else(load, picture, family):
+    explainer = load(family)
+    tricky = "You are a helpful assistant. assistant user"
+    explanation = explainer.explain(picture, tricky, answer="a dog")
+    assert explanation.prompt == tricky
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is in the picture?"},
+        {"role": "assistant", "content": "a cat"},
+        {"role": "user", "content": [{"type": "text", "text": "And near it?"}]},
+    ]
+    talk = explainer.explain(picture, turns, answer="a sofa")
+    assert "".join(t.text for t in talk.prompt_tokens).replace(" ", "") == "Whatisinthepicture?acatAndnearit?"
+    first_image = int(explainer.adapter.prepare(picture, as_messages(turns)).visual[0])
+    assert all(t.position > first_image for t in talk.prompt_tokens)
+
+
+def hooks(model):
+    """Our hooks on the model; transformers keeps some of its own for output_hidden_states."""
+    return [
+        name
+        for name, module in model.named_modules()
+        for kind in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        for hook in kind.values()
+        if hook.__module__.startswith("ercr")
+    ]
+
+
+def snapshot(model):
+    return (
+        hooks(model),
+        model.training,
+        {name: (p.requires_grad, p.dtype) for name, p in model.named_parameters()},
+        copy.deepcopy(model.generation_config.to_dict()),
+        torch.get_rng_state().sum().item(),
+    )
+
+
+@sweep
+def test_the_model_is_left_as_it_was_also_after_an_error(load, picture, family, monkeypatch):
+    explainer = load(family)
+    model = explainer.adapter.model
+    before = snapshot(model)
+    explainer.explain(picture, PROMPT, max_new_tokens=3, views="interpolate", layer=1)
+    assert snapshot(model) == before
+    norm = type(explainer.adapter.final_norm)
+    calls = []
+
+    def breaks(self, *args, **kwargs):
+        calls.append(1)
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(norm, "forward", breaks)
+    for act in (
+        lambda: explainer.explain(picture, PROMPT, max_new_tokens=3, layer=1),
+        lambda: explainer.explain(picture, PROMPT, answer="a dog", views="interpolate"),
+        lambda: list(explainer.stream(picture, PROMPT, max_new_tokens=3)),
+    ):
+        with pytest.raises(RuntimeError, match="on purpose"):
+            act()
+    assert len(calls) == 3
+    assert snapshot(model) == before
+
+
+@sweep
+def test_vocabulary_wide_logits_are_never_computed_at_visual_positions(load, picture, family):
+    explainer = load(family)
+    head, rows = explainer.adapter.head, []
+    handle = head.register_forward_hook(lambda module, args, out: rows.append(out.shape[:-1].numel()))
+    try:
+        explanation = explainer.explain(picture, PROMPT, max_new_tokens=4)
+    finally:
+        handle.remove()
+    assert max(rows) <= len(explanation.text_tokens)
+    assert max(rows) < explanation.geometry.tokens
+
+
+def test_nan_states_are_named(load, picture, monkeypatch):
+    explainer = load("llava")
+    norm = explainer.adapter.final_norm
+    original = type(norm).forward
+    monkeypatch.setattr(type(norm), "forward", lambda self, x: original(self, x) * float("nan"))
+    with pytest.raises(ModelStateError, match="NaN"):
+        explainer.explain(picture, PROMPT, answer="a dog")
+
+
+def test_other_models_are_refused_with_the_families_named():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=20, n_positions=8))
+    with pytest.raises(UnsupportedModel, match=r"InternVL, LLaVA-1.5, Qwen2-VL.*one file"):
+        ercr.Explainer(model, (None, None))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "says"),
+    [
+        ("", None, "prompt is empty"),
+        ("  \n", None, "prompt is empty"),
+        ([], None, "conversation is empty"),
+        ([{"role": "user", "content": ""}], None, "no text"),
+        ([{"role": "robot", "content": "x"}], None, "role"),
+        ([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], None, "end with a user"),
+        (
+            [{"role": "user", "content": [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "x"}]}],
+            None,
+            "2 images",
+        ),
+        ("look at <image> here", None, "reads as a picture"),
+        (PROMPT, "", "answer to explain is empty"),
+    ],
+)
+def test_bad_prompts_and_answers_get_one_clear_sentence(load, picture, prompt, answer, says):
+    with pytest.raises(InputError, match=says):
+        load("llava").explain(picture, prompt, answer=answer)
+
+
+def test_images_of_extreme_shape_work_or_say_why_not(load):
+    from PIL import Image
+
+    dot, ribbon = Image.new("RGB", (1, 1), "red"), Image.new("RGB", (20_000, 50), "blue")
+    for family in FAMILIES:
+        assert np.isfinite(load(family).explain(dot, PROMPT, answer="a dog").maps).all()
+    with pytest.raises(ImageError, match="200:1"):
+        load("qwen2_vl").explain(ribbon, PROMPT, answer="a dog")
+    for family in ("llava", "llava_pad", "internvl"):
+        assert np.isfinite(load(family).explain(ribbon, PROMPT, answer="a dog").maps).all()
+
+
+def test_a_layer_outside_the_model_is_refused(load, picture):
+    with pytest.raises(InputError, match="layer must lie between -4 and 3"):
+        load("llava").explain(picture, PROMPT, answer="a dog", layer=9)

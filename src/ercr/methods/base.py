@@ -1,0 +1,92 @@
+"""What a method is: a name, what it needs from a trace, and two pure functions; never runs a model.
+
+A method works in two steps so that it can be streamed: `evidence` reads maps for a range of tokens, `refine` turns
+the maps of those tokens into the final ones with the help of all maps before them. A token needs nothing later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ercr.errors import InputError, nearest
+from ercr.trace import Needs, Trace
+
+Cost = Literal["none", "views", "gradients"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Maps read off the model for some tokens: `maps` [R, h, w] and named earlier stages of the same shape."""
+
+    maps: Tensor
+    stages: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Final maps [R, h, w] in 0..1; for methods that subtract a context also its weights [R, S] and fit [R]."""
+
+    maps: Tensor
+    alpha: Tensor | None = None
+    beta: Tensor | None = None
+    relevance: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of every method's settings: a frozen dataclass whose fields are the switches."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An attribution method and its paper."""
+
+    name: str
+    title: str
+    paper: str
+    settings: type[Settings]
+    needs: Callable[[Any], Needs]
+    evidence: Callable[[Trace, slice, Any], Evidence]
+    refine: Callable[[Trace, Tensor, slice, Any], Result]
+    cost: str = "one forward pass"
+    memory: str = "as plain generation"
+    streams: Callable[[Any], bool] = lambda settings: True
+
+
+def make_settings(method: Method, given: dict[str, Any]) -> Any:
+    """The method's settings with the given switches; text values (from a command line) take the field's type."""
+    known = {f.name: f for f in fields(method.settings)}
+    for name in given:
+        if name not in known:
+            choices = ", ".join(known) or "none"
+            raise InputError(f"Method {method.name!r} has no setting {name!r}; it has {choices}.{nearest(name, known)}")
+    try:
+        values = {name: _typed(value) if isinstance(value, str) else value for name, value in given.items()}
+        return method.settings(**values)
+    except TypeError as error:
+        raise InputError(f"Method {method.name!r} cannot take these settings: {error}.") from None
+
+
+def _typed(text: str) -> Any:
+    """on/off, numbers and slash-separated numbers from text; any other text stays text."""
+    words = {"on": True, "true": True, "off": False, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    if "/" in text:
+        return tuple(_typed(part) for part in text.split("/"))
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def choose(name: str, value: Any, *allowed: Any) -> None:
+    """Refuse a setting outside its choices."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(str(a) for a in allowed)}, not {value!r}.")

@@ -1,0 +1,40 @@
+"""CAM: the clipped logit lens of the anchor view, the plainest map of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ercr.methods.base import Evidence, Method, Result, Settings
+from ercr.methods.readout import activation_maps, normalise, valid_cells
+from ercr.methods.registry import register
+from ercr.trace import Needs, Trace
+
+
+@dataclass(frozen=True)
+class CamSettings(Settings):
+    clip: bool = True  # cut negative logits
+    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+
+
+def _evidence(trace: Trace, tokens: slice, settings: CamSettings) -> Evidence:
+    raw = activation_maps(trace, trace.anchor, tokens, settings.clip)
+    return Evidence(normalise(raw, valid_cells(trace.geometry, raw.device)))
+
+
+def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: CamSettings) -> Result:
+    return Result(evidence[tokens])
+
+
+register(
+    Method(
+        name="cam",
+        title="Class activation map by the logit lens",
+        paper="Zhou et al., Learning Deep Features for Discriminative Localization, CVPR 2016",
+        settings=CamSettings,
+        needs=lambda settings: Needs(layer=settings.layer),
+        evidence=_evidence,
+        refine=_refine,
+    )
+)

@@ -1,0 +1,144 @@
+"""ERCR: evidence recomposed over views, then cleaned of what the preceding words explain (section III)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ercr.errors import InputError
+from ercr.methods.base import Evidence, Method, Result, Settings, choose
+from ercr.methods.ranking import rank_biased_overlap
+from ercr.methods.readout import activation_maps, covered_cells, earlier, normalise, text_scores, valid_cells
+from ercr.methods.registry import register
+from ercr.methods.residual import residualise, weighted_context
+from ercr.methods.smoothing import rank_gaussian
+from ercr.models.base import ViewKind
+from ercr.trace import Needs, Trace
+
+
+@dataclass(frozen=True)
+class ErcrSettings(Settings):
+    scales: tuple[float, ...] = (0.5, 0.75, 1.0)
+    views: int | str = "pad"  # a number of evenly spaced scales, or how fixed canvases are scaled: pad, interpolate
+    weights: tuple[float, ...] | None = None  # of the views; uniform by default
+    aggregate: str = "mean"  # mean, max
+    context: str = "pcr"  # pcr, tam, mean, none
+    filter: bool = True
+    normalize: str = "none"  # after the residual: none, minmax, joint
+    exclude_repeats: bool = False  # leave earlier occurrences of the same token out of the context
+    clip: bool = True  # cut negative logits
+    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+    k: int = 50  # depth of the ranked lists
+    p: float = 0.8  # top-heaviness of the rank overlap
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        choose("aggregate", self.aggregate, "mean", "max")
+        choose("context", self.context, "pcr", "tam", "mean", "none")
+        choose("normalize", self.normalize, "none", "minmax", "joint")
+        if isinstance(self.views, int):
+            if not 1 <= self.views <= 64:
+                raise InputError(f"views must be 1 to 64, 'pad' or 'interpolate', not {self.views}.")
+            object.__setattr__(self, "scales", _spaced(self.views))
+        else:
+            choose("views", self.views, "pad", "interpolate")
+        object.__setattr__(self, "scales", _as_numbers("scales", self.scales))
+        if not all(0.05 <= scale <= 4 for scale in self.scales):
+            raise InputError(f"scales must lie between 0.05 and 4, not {self.scales}.")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _as_numbers("weights", self.weights))
+            if len(self.weights) != len(self.scales) or min(self.weights) < 0 or sum(self.weights) <= 0:
+                raise InputError(f"weights must be {len(self.scales)} numbers >= 0 with a positive sum.")
+        if not 1 <= self.k <= 200 or not 0 <= self.p < 1 or not self.eps >= 0:
+            raise InputError("k must be 1 to 200, p at least 0 and below 1, and eps at least 0.")
+
+    @property
+    def kind(self) -> ViewKind:
+        return "interpolate" if self.views == "interpolate" else "pad"
+
+
+def _spaced(count: int) -> tuple[float, ...]:
+    """Scales from 0.5 to 1 in even steps; a single view is the anchor."""
+    return (1.0,) if count == 1 else tuple(0.5 + 0.5 * i / (count - 1) for i in range(count))
+
+
+def _as_numbers(name: str, value: Any) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(v) for v in (value if isinstance(value, list | tuple) else (value,)))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be numbers, such as 0.5/0.75/1, not {value!r}.") from None
+    if not numbers:
+        raise InputError(f"{name} must hold at least one number.")
+    return numbers
+
+
+def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
+    """ER maps [R, h, w] on the anchor's grid (eqs. 6 and 7): warp, normalise, then mean or max over views.
+
+    A cell that a view does not show (a scale above 1 on a fixed canvas) counts only the views that do.
+    """
+    device = trace.text.targets.device
+    warped, shown = [], []
+    for scale in settings.scales:
+        view = trace.view(scale)
+        maps = view.geometry.warp_to(trace.geometry, activation_maps(trace, view, tokens, settings.clip))
+        cells = covered_cells(view.geometry, trace.geometry, device)
+        warped.append(normalise(maps, cells))
+        shown.append(cells)
+    stack, cover = torch.stack(warped), torch.stack(shown)[:, None]
+    if settings.aggregate == "max":
+        return Evidence(stack.amax(0))
+    weights = torch.tensor(settings.weights or [1.0] * len(warped), device=device, dtype=stack.dtype)
+    share = weights[:, None, None, None] * cover
+    return Evidence((stack * share).sum(0) / share.sum(0).clamp(min=torch.finfo(stack.dtype).tiny))
+
+
+def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
+    """PCR (eqs. 8 to 13): subtract the fitted context map of the preceding words, clip, filter."""
+    maps = evidence[tokens]
+    weights, relevance = context_weights(trace, tokens, settings)
+    alpha, context = weighted_context(weights, evidence[: tokens.stop], settings.eps)
+    residual, beta = residualise(maps, context, settings.eps)
+    cleaned = residual.clamp(min=0)
+    valid = valid_cells(trace.geometry, maps.device)
+    if settings.normalize != "none":
+        extra = _joint_scores(trace, tokens) if settings.normalize == "joint" else None
+        cleaned = normalise(cleaned, valid, extra)
+    if settings.filter:
+        cleaned = rank_gaussian(cleaned).masked_fill(~valid, 0.0)
+    return Result(cleaned, alpha, beta, relevance)
+
+
+def context_weights(trace: Trace, tokens: slice, settings: ErcrSettings) -> tuple[Tensor, Tensor | None]:
+    """Unnormalised weights [R, S] of the preceding tokens and, for PCR, their rank relevance."""
+    before = earlier(trace, tokens, settings.exclude_repeats)
+    if settings.context == "pcr":
+        lists = trace.text.top_ids[:, : settings.k]
+        relevance = rank_biased_overlap(lists[tokens], lists[: tokens.stop], settings.p, trace.vocabulary)
+        return (1 - relevance) * before, relevance
+    if settings.context == "tam":
+        return text_scores(trace, tokens) * before, None
+    return before.float() * (settings.context == "mean"), None
+
+
+def _joint_scores(trace: Trace, tokens: slice) -> Tensor:
+    return text_scores(trace, tokens).masked_fill(~earlier(trace, tokens, False), torch.nan)
+
+
+register(
+    Method(
+        name="ercr",
+        title="Evidence recomposition and predictive context residualization",
+        paper="Liang et al., Evidence Recomposition and Predictive Context Residualization for Visual Attribution "
+        "in Multimodal Large Language Models, 2026",
+        settings=ErcrSettings,
+        needs=lambda settings: Needs(settings.scales, settings.kind, settings.layer, settings.k),
+        evidence=recompose,
+        refine=residualise_context,
+        cost="one forward pass and one short pass per further view",
+        memory="as plain generation",
+    )
+)

@@ -1,0 +1,41 @@
+"""All methods by name; each registers itself from its own file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from ercr.errors import InputError, UnknownMethod, nearest
+from ercr.methods.base import Method, make_settings
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    _METHODS[method.name] = method
+    return method
+
+
+def methods() -> dict[str, Method]:
+    """Every method; each file of this folder is loaded, so a new method is one new file."""
+    import ercr.methods as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"ercr.methods.{module.name}")
+    return dict(sorted(_METHODS.items()))
+
+
+def resolve(spec: str, **switches: Any) -> tuple[Method, Any]:
+    """A method and its settings from 'name' or 'name:switch=value,switch=value', plus keyword switches."""
+    name, _, tail = spec.partition(":")
+    known = methods()
+    if name not in known:
+        raise UnknownMethod(f"There is no method {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
+    given: dict[str, Any] = {}
+    for item in filter(None, tail.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InputError(f"Write a method's switch as name=value, not {item!r}.")
+        given[key.strip()] = value.strip()
+    return known[name], make_settings(known[name], {**given, **switches})

@@ -1,0 +1,18 @@
+"""Subtracting what a context map explains: the least-squares step that ERCR and TAM share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def residualise(maps: Tensor, context: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The residual maps - beta * context and beta [R], the least-squares fit (eqs. 10 and 11); not clipped."""
+    overlap = (maps * context).sum((-2, -1))
+    beta = overlap / ((context * context).sum((-2, -1)) + eps)
+    return maps - beta[:, None, None] * context, beta
+
+
+def weighted_context(weights: Tensor, maps: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Weights normalised per row and the context maps they make: [R, S], [S, h, w] to alpha, [R, h, w]."""
+    alpha = weights / (weights.sum(-1, keepdim=True) + eps)
+    return alpha, (alpha.to(maps.dtype) @ maps.flatten(1)).view(-1, *maps.shape[1:])

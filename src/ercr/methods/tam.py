@@ -1,0 +1,59 @@
+"""TAM: the logit lens with the interference of earlier words removed, cleaned of its public code's quirks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ercr.methods.base import Evidence, Method, Result, Settings
+from ercr.methods.readout import activation_maps, earlier, normalise, text_scores, valid_cells
+from ercr.methods.registry import register
+from ercr.methods.residual import residualise, weighted_context
+from ercr.methods.smoothing import rank_gaussian
+from ercr.methods.tam_compat import compat_maps
+from ercr.trace import Needs, Trace
+
+_EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class TamSettings(Settings):
+    compat: bool = False  # reproduce the public code's uint8 maps to the bit, quirks included
+    filter: bool = True
+    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+
+
+def _evidence(trace: Trace, tokens: slice, settings: TamSettings) -> Evidence:
+    return Evidence(activation_maps(trace, trace.anchor, tokens))
+
+
+def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings) -> Result:
+    if settings.compat:
+        return Result(compat_maps(trace)[tokens])
+    maps = evidence[tokens]
+    read = text_scores(trace, tokens)
+    weights = read * earlier(trace, tokens, exclude_repeats=True)
+    alpha, context = weighted_context(weights, evidence[: tokens.stop], _EPS)
+    residual, beta = residualise(maps, context, _EPS)
+    valid = valid_cells(trace.geometry, maps.device)
+    spoken = read.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
+    cleaned = normalise(residual.clamp(min=0), valid, spoken)
+    if settings.filter:
+        cleaned = rank_gaussian(cleaned).masked_fill(~valid, 0.0)
+    return Result(cleaned, alpha, beta)
+
+
+register(
+    Method(
+        name="tam",
+        title="Token activation map",
+        paper="Li et al., Token Activation Map to Visually Explain Multimodal LLMs, ICCV 2025",
+        settings=TamSettings,
+        needs=lambda settings: Needs(layer=settings.layer),
+        evidence=_evidence,
+        refine=_refine,
+        streams=lambda settings: not settings.compat,
+    )
+)

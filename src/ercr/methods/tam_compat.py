@@ -1,0 +1,117 @@
+"""TAM as its public code computes it, step by step in NumPy, so that uint8 maps agree to the bit.
+
+Kept apart from the clean method: the order of float32 sums, a numerical line search for the least-squares
+coefficient and several quirks decide the last bit, and none of them belongs on a GPU. The quirks:
+
+- token strings come from decoding and tokenising again;
+- the class of the first prompt token is the argmax at its position;
+- the record kept for the first answer token uses the last input token's id, and the map returned for it is the
+  first prompt token's, without interference removal;
+- a constant positive window of the filter becomes NaN, hence 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ercr.errors import InputError
+from ercr.trace import Trace
+
+Floats = NDArray[np.float32]
+
+
+def compat_maps(trace: Trace) -> Tensor:
+    """Maps [S, h, w] of uint8 / 255 for every text row."""
+    classes = _classes(trace)
+    rows = trace.unembed(classes.to(trace.text.targets.device))
+    image = _clipped(trace.geometry.stitch(_model_precision(trace.anchor.states, rows)).flatten(1))  # [K, N]
+    text = _clipped(_model_precision(trace.text.read_states, rows))  # [K, S]
+    strings = _strings(trace)
+    grid = trace.geometry.grid
+    maps = np.zeros((len(trace.rows), *grid), np.uint8)
+    for row in range(len(trace.rows)):
+        source = 0 if row == trace.prompts else row  # the first answer token is shown the first prompt token's map
+        cleaned = _without_interference(source, image, text[source], strings) if source else image[0]
+        scores = text[source, : trace.prompts] if source < trace.prompts else text[source, :source]
+        maps[row] = _finish(cleaned, scores, grid)
+    return torch.from_numpy(maps).to(trace.text.targets.device).float() / 255
+
+
+def _strings(trace: Trace) -> list[str]:
+    """Strings of prompt and answer tokens after decoding and tokenising again, each part at its own rows."""
+    prompt, answer = trace.rows[: trace.prompts], trace.rows[trace.prompts :]
+    padded = trace.spell(trace.ids[prompt]) + [""] * len(prompt)
+    return padded[: len(prompt)] + trace.spell(trace.ids[answer])
+
+
+def _classes(trace: Trace) -> Tensor:
+    """The vocabulary index each record reads: own ids but for the first prompt and the first answer token."""
+    classes = trace.text.targets.cpu().clone()
+    if trace.prompts:
+        classes[0] = trace.argmax(trace.text.read_states[:1])[0].cpu()
+    if len(classes) > trace.prompts:
+        classes[trace.prompts] = trace.ids[trace.input_length - 1]
+    return classes
+
+
+def _model_precision(states: Tensor, rows: Tensor) -> Tensor:
+    return rows.to(states.device, states.dtype) @ states.mT
+
+
+def _clipped(scores: Tensor) -> Floats:
+    return np.asarray(scores.clamp(min=0).float().cpu().numpy(), np.float32)
+
+
+def _without_interference(row: int, image: Floats, text: Floats, strings: list[str]) -> Floats:
+    """Subtract the scaled mean of earlier raw maps, weighted by the text scores; equal strings are left out."""
+    own = np.asarray(image[row], np.float32)
+    if row >= len(strings):
+        return own
+    others = [i for i in range(row) if strings[i] != strings[row]]
+    if not others:
+        return own
+    weights = text[others]
+    weights = weights / (weights.sum() + 1e-8)
+    interference = (image[others] * weights.reshape(-1, 1)).sum(0)
+    cleaned: Floats = np.clip(own - interference * _line_search(own, interference), 0, None).astype(np.float32)
+    return cleaned
+
+
+def _line_search(own: Floats, interference: Floats) -> float:
+    try:
+        from scipy.optimize import minimize_scalar
+    except ImportError:
+        raise InputError("tam(compat=True) needs SciPy, as the public code does: pip install 'ercr[compat]'.") from None
+
+    def distance(factor: float) -> Any:
+        return np.sum((own - interference * factor) ** 2)
+
+    return float(minimize_scalar(distance).x)
+
+
+def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.uint8]:
+    """Joint min-max of image and text scores, rank filter, truncation to uint8."""
+    together = np.concatenate([image, text])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        together = (together - together.min()) / (together.max() - together.min())
+        filtered = _rank_filter(together[: len(image)].reshape(grid))
+    return (np.nan_to_num(filtered, nan=0.0) * 255).astype(np.uint8)
+
+
+def _rank_filter(image: Floats) -> Floats:
+    mode = [("reflect" if side > 1 else "edge") for side in image.shape]
+    padded = np.pad(np.pad(image, ((1, 1), (0, 0)), mode=mode[0]), ((0, 0), (1, 1)), mode=mode[1])  # type: ignore[call-overload]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3)).reshape(*image.shape, 9)
+    windows = np.sort(windows, axis=-1)
+    mean = windows.mean(-1)
+    width = (windows.std(-1) / mean)[..., None]
+    kernel = np.exp(-((np.arange(9) - 4) ** 2) / (2 * width**2))
+    kernel = kernel / kernel.sum(-1, keepdims=True)
+    value = (windows * kernel).sum(-1)
+    filtered: Floats = np.where(mean > 0, value, 0).astype(np.float32)
+    return filtered

@@ -1,0 +1,339 @@
+"""One run of a model, recorded: the only place that runs one. Methods read a trace and never the model.
+
+The visual states are taken by a hook on the final norm while the answer is generated, so explaining costs no second
+pass. Nothing later than the image can change them (the decoder is causal), so an auxiliary view is one short pass
+that stops at the last image token. Vocabulary-wide logits are computed at text positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ercr.errors import InputError, ModelStateError
+from ercr.geometry import Geometry
+from ercr.models.base import Adapter, Prepared, ViewKind
+
+_LOGIT_ENTRIES = 2**24  # vocabulary-wide logits held at once: 64 MB of float32
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks a trace for."""
+
+    scales: tuple[float, ...] = (1.0,)
+    kind: ViewKind = "pad"
+    layer: int = -1  # counted as Hugging Face counts hidden_states; -1 is after the final norm
+    top: int = 50
+
+
+@dataclass(frozen=True)
+class View:
+    """Visual states [N, d] of one showing of the image, after the final norm."""
+
+    scale: float
+    geometry: Geometry
+    states: Tensor
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """What is known of each text token: of the prompt's own words, then of the answer."""
+
+    context: Tensor  # [S] bool: may serve as context (special tokens may not)
+    targets: Tensor  # [S] vocabulary index
+    unembedding: Tensor  # [S, d] their rows of W_U
+    emit_states: Tensor  # [S, d] at the positions that emit them
+    read_states: Tensor  # [S, d] the prompt's at their own positions, the answer's at the emitting ones
+    top_ids: Tensor  # [S, k] ranked candidates of the emitting distributions
+    top_probabilities: Tensor  # [S, k]
+    log_probabilities: Tensor  # [S] of the tokens themselves
+
+    def then(self, later: TextRows) -> TextRows:
+        """These rows followed by later ones."""
+        return TextRows(*(torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything a method may read about one sample."""
+
+    ids: Tensor  # [L] prompt and answer, on the CPU
+    input_length: int
+    rows: Tensor  # [S] positions of the text rows in `ids`, on the CPU
+    prompts: int  # how many text rows belong to the prompt
+    text: TextRows
+    views: tuple[View, ...]  # the anchor first
+    vocabulary: int
+    unembed: Callable[[Tensor], Tensor] = field(repr=False)
+    argmax: Callable[[Tensor], Tensor] = field(repr=False)
+    spell: Callable[[Tensor], list[str]] = field(repr=False)
+
+    @property
+    def anchor(self) -> View:
+        return self.views[0]
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.anchor.geometry
+
+    def view(self, scale: float) -> View:
+        return next(view for view in self.views if view.scale == scale)
+
+    def then(self, token: int, text: TextRows) -> Trace:
+        """The trace with one more answer token."""
+        ids = torch.cat([self.ids, torch.tensor([token])])
+        rows = torch.cat([self.rows, torch.tensor([len(ids) - 1])])
+        return replace(self, ids=ids, rows=rows, text=self.text.then(text))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image and conversation, ready to run; `answer` are given token ids, or None to generate."""
+
+    image: Image.Image
+    prepared: Prepared
+    answer: Tensor | None = None
+
+
+class Recorder:
+    """Collects the outputs of some modules during passes of the model; its hooks live inside a `with` block."""
+
+    def __init__(self, adapter: Adapter, layer: int) -> None:
+        self.norm: list[Tensor] = []
+        self.block: list[Tensor] = []
+        self._adapter = adapter
+        blocks = len(adapter.blocks)
+        if not -blocks - 1 <= layer <= blocks:
+            raise InputError(f"layer must lie between {-blocks - 1} and {blocks} for this model, not {layer}.")
+        self._index = layer % (blocks + 1)  # 0: embeddings, n: after block n, last: after the final norm
+
+    @property
+    def at_end(self) -> bool:
+        return self._index == len(self._adapter.blocks)
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        handles = [self._adapter.final_norm.register_forward_hook(self._keep(self.norm))]
+        try:
+            if not self.at_end:
+                block = self._adapter.blocks[self._index]
+                handles.append(block.register_forward_pre_hook(self._keep_input(self.block), with_kwargs=True))
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """Final states and states of the asked layer [B, positions, d] since the last call."""
+        norm = torch.cat(self.norm, dim=1)
+        block = norm if self.at_end else torch.cat(self.block, dim=1)
+        self.norm.clear()
+        self.block.clear()
+        return norm, block
+
+    def visual(self, layer_states: Tensor) -> Tensor:
+        """States of an earlier layer pass the final norm before they are read."""
+        if self.at_end:
+            return layer_states
+        norm: Tensor = self._adapter.final_norm(layer_states)
+        return norm
+
+    @staticmethod
+    def _keep(into: list[Tensor]) -> Callable[..., None]:
+        return lambda module, args, output: into.append(output)
+
+    @staticmethod
+    def _keep_input(into: list[Tensor]) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            into.append(args[0] if args else kwargs["hidden_states"])
+
+        return hook
+
+
+@torch.no_grad()
+def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, generation: dict[str, Any]) -> list[Trace]:
+    """Run a batch: answers generated together or given, then the auxiliary views, one pass per scale."""
+    recorder = Recorder(adapter, needs.layer)
+    if all(sample.answer is not None for sample in samples):
+        run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
+    else:
+        run = _generate(adapter, samples, recorder, generation)
+    traces = []
+    views = auxiliary_views(adapter, samples, needs, recorder)
+    for row, sample in enumerate(samples):
+        prepared = sample.prepared
+        visual = run.layer[row, run.offsets[row] + prepared.visual.to(run.layer.device)]
+        anchor = View(1.0, prepared.geometry, recorder.visual(visual))
+        states = run.norm[row, run.offsets[row] :]
+        traces.append(assemble(adapter, prepared, run.answers[row], states, (anchor, *views[row]), needs))
+    return traces
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Recorded states [B, positions, d] of a batch; a sample's first token is at its offset."""
+
+    answers: list[Tensor]
+    norm: Tensor
+    layer: Tensor
+    offsets: list[int]
+
+
+def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Tensor], recorder: Recorder) -> _Run:
+    """One pass over prompts and given answers."""
+    if any((answer == adapter.image_token_id).any() for answer in answers):
+        raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
+    full = [sample.prepared.with_answer(answer) for sample, answer in zip(samples, answers, strict=True)]
+    norm, layer = forward(adapter, full, recorder)
+    return _Run(answers, norm, layer, [norm.shape[1] - len(sample.input_ids) for sample in full])
+
+
+def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
+    """Answers by the model's own `generate`, with the states it passed through on the way."""
+    prepared = [sample.prepared for sample in samples]
+    inputs = adapter.collate(prepared, pad_token(adapter))
+    length = inputs["input_ids"].shape[1]
+    with recorder.recording():
+        sequences = adapter.model.generate(**inputs, **generation)
+    sequences = getattr(sequences, "sequences", sequences)[: len(samples)]
+    answers = [cut_answer(adapter, row[length:].cpu()) for row in sequences]
+    norm, layer = recorder.take()
+    # beams, assistants and the like visit other positions: then the answers are read again in one pass
+    if norm.shape[:2] != (len(samples), sequences.shape[1] - 1):
+        return _read_answers(adapter, samples, answers, recorder)
+    return _Run(answers, norm, layer, [length - len(sample.input_ids) for sample in prepared])
+
+
+def forward(
+    adapter: Adapter, samples: Sequence[Prepared], recorder: Recorder, kind: ViewKind = "pad"
+) -> tuple[Tensor, Tensor]:
+    """One pass without the language head over left-padded samples: final and asked-for states [B, L, d]."""
+    inputs = adapter.collate(samples, pad_token(adapter))
+    positions = adapter.position_ids(samples, inputs["attention_mask"])
+    with recorder.recording(), adapter.view_context(kind):
+        adapter.body(**inputs, position_ids=positions, use_cache=False)
+    return recorder.take()
+
+
+@torch.no_grad()
+def auxiliary_views(adapter: Adapter, samples: Sequence[Sample], needs: Needs, recorder: Recorder) -> list[list[View]]:
+    """The views at scales other than 1, per sample; all samples of a scale share a pass."""
+    views: list[list[View]] = [[] for _ in samples]
+    for scale in sorted(set(needs.scales) - {1.0}):
+        prepared = [adapter.view(s.image, s.prepared, scale, needs.kind) for s in samples]
+        _, layer = forward(adapter, prepared, recorder, needs.kind)
+        for row, view in enumerate(prepared):
+            at = layer.shape[1] - len(view.input_ids) + view.visual.to(layer.device)
+            views[row].append(View(scale, view.geometry, recorder.visual(layer[row, at])))
+    return views
+
+
+def assemble(
+    adapter: Adapter, prepared: Prepared, answer: Tensor, states: Tensor, views: tuple[View, ...], needs: Needs
+) -> Trace:
+    """A trace from the recorded final states of one sample, [at least L - 1, d]."""
+    ids = torch.cat([prepared.input_ids, answer])
+    start = len(prepared.input_ids)
+    rows = torch.cat([prepared.prompt, torch.arange(start, len(ids))])
+    emit = states[(rows - 1).clamp(min=0).to(states.device)]
+    read = states[torch.where(rows < start, rows, rows - 1).to(states.device)]
+    for view in views:
+        check_finite(view.states, f"visual (scale {view.scale:g})")
+    return Trace(
+        ids=ids,
+        input_length=start,
+        rows=rows,
+        prompts=len(prepared.prompt),
+        text=text_rows(adapter, ids[rows], emit, read, needs),
+        views=views,
+        vocabulary=vocabulary_size(adapter),
+        unembed=lambda wanted: adapter.unembedding_rows(wanted).to(states.device),
+        argmax=lambda wanted: logits(adapter, wanted).argmax(-1),
+        spell=lambda wanted: respell(adapter, wanted),
+    )
+
+
+def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:
+    """What is known of text tokens from the states [S, d] that emit them and that they are read at."""
+    check_finite(emit, "text")
+    targets = ids.to(emit.device)
+    special = torch.tensor(adapter.tokenizer.all_special_ids, device=emit.device)
+    return TextRows(
+        ~torch.isin(targets, special),
+        targets,
+        adapter.unembedding_rows(targets).to(emit.device),
+        emit,
+        read,
+        *ranked(adapter, emit, targets, needs.top),
+    )
+
+
+def vocabulary_size(adapter: Adapter) -> int:
+    return int(adapter.model.config.get_text_config().vocab_size)
+
+
+def logits(adapter: Adapter, states: Tensor) -> Tensor:
+    """Vocabulary-wide logits [R, V] as the model's head gives them, in float32."""
+    out: Tensor = adapter.head(states)
+    return out.to(torch.promote_types(out.dtype, torch.float32))
+
+
+def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Top lists [R, k], their probabilities, and the log-probabilities [R] of the targets; ties by lower id."""
+    vocabulary = vocabulary_size(adapter)
+    step = max(1, _LOGIT_ENTRIES // vocabulary)
+    parts = []
+    for start in range(0, len(states), step):
+        scores = logits(adapter, states[start : start + step])[:, :vocabulary].float()
+        total = scores.logsumexp(-1, keepdim=True)
+        top = stable_top(scores, min(depth, vocabulary))
+        chosen = scores.gather(1, targets[start : start + step, None].to(scores.device))
+        parts.append((top, (scores.gather(1, top) - total).exp(), (chosen - total)[:, 0]))
+    ids, probabilities, own = (torch.cat(column).to(states.device) for column in zip(*parts, strict=True))
+    return ids, probabilities, own
+
+
+def stable_top(scores: Tensor, depth: int) -> Tensor:
+    """Indices of the largest float32 values [R, k]; equal values by lower index, which topk alone leaves open."""
+    bits = scores.view(torch.int32).long()
+    ordered = torch.where(bits >= 0, bits, -(2**31) - bits)  # floats as integers in the same order
+    index = torch.arange(scores.shape[-1], device=scores.device)
+    return (ordered * 2**32 - index).topk(depth, dim=-1).indices
+
+
+def check_finite(states: Tensor, where: str) -> None:
+    if not bool(torch.isfinite(states).all()):
+        raise ModelStateError(
+            f"The model's {where} states contain NaN or infinity, so there is nothing to explain: "
+            f"load it with another dtype (bfloat16 or float32)."
+        )
+
+
+def cut_answer(adapter: Adapter, tokens: Tensor) -> Tensor:
+    """The answer up to and including its end token, without the padding that a batch adds."""
+    ends = adapter.model.generation_config.eos_token_id
+    ends = [ends] if isinstance(ends, int) else list(ends or [])
+    at = torch.isin(tokens, torch.tensor(ends, dtype=tokens.dtype)).nonzero()
+    return tokens[: int(at[0]) + 1] if len(at) else tokens
+
+
+def pad_token(adapter: Adapter) -> int:
+    for source in (adapter.tokenizer, adapter.model.generation_config, adapter.config):
+        token = getattr(source, "pad_token_id", None)
+        if token is not None:
+            return int(token)
+    ends = adapter.model.generation_config.eos_token_id
+    return int(ends[0] if isinstance(ends, list) else ends or 0)
+
+
+def respell(adapter: Adapter, ids: Tensor) -> list[str]:
+    """Token strings after decoding and tokenising again."""
+    text = adapter.tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return [str(token) for token in adapter.tokenizer.tokenize(text)]

@@ -1,0 +1,99 @@
+"""The pieces of the methods against reference packages, plain NumPy, and their own laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rbo import RankingSimilarity
+
+from ercr.methods import ranking
+from ercr.methods.ranking import rank_biased_overlap
+from ercr.methods.readout import normalise
+from ercr.methods.residual import residualise, weighted_context
+from ercr.methods.smoothing import rank_gaussian
+from ercr.trace import stable_top
+from tests.methods import reference
+
+seeds = st.integers(0, 10_000)
+
+
+@given(seeds, st.integers(1, 50), st.sampled_from([0.0, 0.5, 0.8, 0.99]))
+@settings(deadline=None)
+def test_rank_overlap_equals_the_definition(seed, depth, p):
+    rng = np.random.default_rng(seed)
+    lists = np.array([rng.permutation(70)[:depth] for _ in range(5)])
+    ours = rank_biased_overlap(torch.tensor(lists[3:]), torch.tensor(lists), p, 70).numpy()
+    expected = [[reference.rbo(list(a), list(b), p) for b in lists] for a in lists[3:]]
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_rank_overlap_equals_the_rbo_package():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.permutation(80)[:50].tolist(), rng.permutation(80)[:50].tolist()
+        theirs = RankingSimilarity(a, b).rbo(p=0.8)
+        ours = float(rank_biased_overlap(torch.tensor([a]), torch.tensor([b]), 0.8, 80))
+        # the package extrapolates beyond the depth by p^depth of the last agreement; ours is the truncated sum
+        tail = 0.8**50 * len(set(a) & set(b)) / 50
+        assert ours == pytest.approx(theirs, abs=tail + 1e-6)
+
+
+def test_rank_overlap_in_chunks_is_the_same(monkeypatch):
+    lists = torch.stack([torch.randperm(300)[:50] for _ in range(40)])
+    whole = rank_biased_overlap(lists, lists, 0.8, 300)
+    monkeypatch.setattr(ranking, "_CHUNK_ENTRIES", 300 * 7)
+    assert torch.equal(whole, rank_biased_overlap(lists, lists, 0.8, 300))
+
+
+def test_top_lists_order_ties_by_lower_id_and_negatives_right():
+    scores = torch.tensor([[1.0, -2.0, 1.0, 0.0, -0.0, 3.0, -2.0, -1e-30]])
+    assert stable_top(scores, 8).tolist() == [[5, 0, 2, 3, 4, 7, 1, 6]]
+    noisy = torch.randn(50, 1000).round(decimals=1)
+    expected = [reference.ranked(row, 20) for row in noisy.tolist()]
+    assert stable_top(noisy, 20).tolist() == expected
+
+
+@given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
+@settings(deadline=None)
+def test_rank_filter_equals_plain_numpy(seed, h, w, sparse):
+    rng = np.random.default_rng(seed)
+    image = rng.random((h, w)) * (rng.random((h, w)) > 0.5 if sparse else 1)
+    ours = rank_gaussian(torch.from_numpy(image)[None])[0].numpy()
+    np.testing.assert_allclose(ours, reference.rank_filter(image), atol=1e-9)
+
+
+def test_rank_filter_of_constant_maps_is_the_constant():
+    maps = torch.stack([torch.zeros(4, 5), torch.full((4, 5), 0.3)])
+    assert torch.allclose(rank_gaussian(maps), maps)
+
+
+@given(seeds)
+@settings(deadline=None)
+def test_residual_is_orthogonal_to_the_context_and_weights_sum_to_one(seed):
+    generator = torch.Generator().manual_seed(seed)
+    maps = torch.rand(6, 4, 5, generator=generator, dtype=torch.float64)
+    weights = torch.rand(6, 6, generator=generator, dtype=torch.float64).tril(-1)
+    alpha, context = weighted_context(weights, maps, 1e-12)
+    residual, beta = residualise(maps, context, 1e-12)
+    assert torch.allclose(alpha[1:].sum(1), torch.ones(5, dtype=torch.float64), atol=1e-6)
+    assert torch.allclose((residual * context).sum((1, 2)), torch.zeros(6, dtype=torch.float64), atol=1e-9)
+    assert torch.equal(residual[0], maps[0])
+    assert beta[0] == 0
+
+
+@given(seeds)
+@settings(deadline=None)
+def test_normalised_maps_span_zero_to_one_over_valid_cells_only(seed):
+    rng = np.random.default_rng(seed)
+    maps, valid = torch.from_numpy(rng.normal(size=(3, 4, 4))), torch.from_numpy(rng.random((4, 4)) > 0.3)
+    maps[2] = 7.0
+    valid[0, :2] = True
+    out = normalise(maps, valid)
+    inside = out[:2][:, valid]
+    assert torch.allclose(inside.amin(1), torch.zeros(2, dtype=torch.float64))
+    assert torch.allclose(inside.amax(1), torch.ones(2, dtype=torch.float64))
+    assert (out[:, ~valid] == 0).all()
+    assert (out[2] == 0).all()

@@ -1,0 +1,5 @@
+"""`python -m ercr` is the command line."""
+
+from ercr.cli import main
+
+main()

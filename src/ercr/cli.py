@@ -1,0 +1,307 @@
+"""The command line: parse, call the library, print. Results go to standard output, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ercr.errors import ErcrError, InputError
+from ercr.version import __version__
+
+if TYPE_CHECKING:
+    from ercr.explainer import Explainer
+    from ercr.explanation import Explanation
+
+app = typer.Typer(
+    name="ercr",
+    help="Show which part of an image a multimodal language model used for each word it said.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+notes = Console(stderr=True, highlight=False)
+results = Console(highlight=False)
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
+]
+MethodOption = Annotated[
+    str, typer.Option("--method", help="Name, or name:switch=value,… ; `ercr methods` lists them.")
+]
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json", help="Print one JSON document on standard output, or write it to a .json file.", show_default=False
+    ),
+]
+SUFFIXES = {".html": "page", ".png": "overlay", ".ercr": "saved explanation", ".json": "data"}
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        results.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+@app.command()
+def explain(
+    image: Annotated[Path, typer.Argument(help="The picture to explain.")],
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = "Describe this image.",
+    model: ModelOption = None,
+    method: MethodOption = "ercr",
+    answer: Annotated[
+        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
+    ] = None,
+    word: Annotated[str | None, typer.Option(help="Show this word's map.", show_default=False)] = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="File to write: .html, .png, .ercr or .json; repeat for several."),
+    ] = None,
+    as_json: JsonOption = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+) -> None:
+    """Explain what a model says about a picture."""
+    from ercr.images import load_image
+    from ercr.methods import resolve
+
+    targets = check_outputs(out or [], as_json)
+    resolve(method)
+    loaded = load_image(image)
+    explainer = load_model(model, device, dtype)
+    with working("Explaining"):
+        explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
+        shown = explanation.word(word) if word is not None else None
+    for target in targets:
+        write(explanation, target, shown)
+    if as_json == "-":
+        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        return
+    show(explanation, shown)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("demo"),
+    model: ModelOption = None,
+    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 7,
+    as_json: JsonOption = None,
+) -> None:
+    """Draw a scene, let the packaged model describe it, and show the evidence for every word."""
+    from ercr.demo import run
+
+    out.mkdir(parents=True, exist_ok=True) if out.parent.is_dir() else None
+    check_outputs([out / "report.html"], as_json)
+    explainer = load_model(model, "auto", "auto")
+    started = time.perf_counter()
+    with working("Explaining"):
+        explanation, files = run(explainer, out, seed)
+    spent = time.perf_counter() - started
+    if as_json is not None:
+        emit(explanation, as_json)
+        return
+    show(explanation, None)
+    notes.print(f"explained in {spent:.1f} s; wrote {', '.join(str(file) for file in files)}")
+
+
+@app.command()
+def methods(as_json: JsonOption = None) -> None:
+    """List the attribution methods with what they need and cost."""
+    from dataclasses import fields
+
+    from ercr.methods import methods as known
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": m.name,
+            "title": m.title,
+            "cost": m.cost,
+            "memory": m.memory,
+            "settings": {f.name: f.default for f in fields(m.settings)},
+            "paper": m.paper,
+        }
+        for m in known().values()
+    ]
+    if as_json is not None:
+        emit_data(rows, as_json)
+        return
+    table = Table("method", "what it is", "cost", "switches")
+    for row in rows:
+        switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
+        table.add_row(row["name"], f"{row['title']}\n[dim]{row['paper']}[/dim]", row["cost"], switches)
+    results.print(table)
+
+
+@app.command()
+def models(as_json: JsonOption = None) -> None:
+    """List the packaged models and the supported families."""
+    from ercr.models import adapters
+    from ercr.zoo import packaged
+
+    families = {a.family: a for a in adapters().values()}
+    data = {
+        "packaged": list(packaged()),
+        "families": [
+            {"family": name, "model_types": list(a.model_types), "checkpoints": list(a.checkpoints)}
+            for name, a in sorted(families.items())
+        ],
+    }
+    if as_json is not None:
+        emit_data(data, as_json)
+        return
+    table = Table("family", "config.model_type", "such as")
+    for name, adapter in sorted(families.items()):
+        table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
+    results.print(table)
+    results.print("packaged: " + (", ".join(packaged()) or "none"))
+
+
+def load_model(name: str | None, device: str, dtype: str) -> Explainer:
+    """Load a model with a spinner on standard error."""
+    with working("Loading the model"):
+        from transformers.utils import logging as hub_logging
+
+        from ercr.explainer import Explainer
+
+        if not sys.stderr.isatty():
+            hub_logging.disable_progress_bar()
+        options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
+        if dtype not in ("auto", "float32", "bfloat16", "float16"):
+            raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
+        return Explainer.from_pretrained(name, dtype=dtype, **options)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
+    """Refuse what cannot be written before any work is done."""
+    from ercr.storage import check_writable
+
+    targets = [*out, *([Path(as_json)] if as_json not in (None, "-") else [])]
+    for target in targets:
+        if target.suffix.lower() not in SUFFIXES:
+            raise InputError(f"{target} has no known ending: use one of {', '.join(SUFFIXES)}.")
+        check_writable(target)
+    return targets
+
+
+def write(explanation: Explanation, target: Path, word: Any) -> None:
+    """One result file, its kind by its ending."""
+    from ercr.storage import write_atomic
+
+    suffix = target.suffix.lower()
+    if suffix == ".html":
+        explanation.to_html(target)
+    elif suffix == ".ercr":
+        explanation.save(target)
+    elif suffix == ".json":
+        write_atomic(target, (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
+    else:
+        import io
+
+        buffer = io.BytesIO()
+        explanation.overlay(word).save(buffer, format="PNG")
+        write_atomic(target, buffer.getvalue())
+    notes.print(f"wrote {target}")
+
+
+def emit(explanation: Explanation, as_json: str) -> None:
+    emit_data(explanation.to_dict(), as_json)
+
+
+def emit_data(data: Any, as_json: str) -> None:
+    """A JSON document to standard output or to a file."""
+    from ercr.storage import write_atomic
+
+    document = json.dumps(data, ensure_ascii=False)
+    if as_json == "-":
+        print(document)
+    else:
+        write_atomic(Path(as_json), (document + "\n").encode())
+
+
+def show(explanation: Explanation, word: Any) -> None:
+    """The answer in colour, then what to know about it."""
+    from ercr.render.terminal import map_lines, words_line
+
+    if not explanation.words:
+        notes.print("The model said nothing.")
+        return
+    results.print(words_line(explanation))
+    if word is not None:
+        results.print(map_lines(word.map))
+    if explanation.seen < 0.9995:
+        notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error while something takes time; silent where nobody watches."""
+    if notes.is_terminal:
+        with notes.status(f"{what} …"):
+            yield
+    else:
+        yield
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "/".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+def _json_argument(arguments: list[str]) -> list[str]:
+    """`--json` alone means standard output; followed by a .json file it means that file."""
+    result = []
+    for index, argument in enumerate(arguments):
+        result.append(argument)
+        if argument == "--json" and not (index + 1 < len(arguments) and arguments[index + 1].endswith(".json")):
+            result.append("-")
+    return result
+
+
+def main() -> None:
+    """Run a command; exit 0 done, 1 failed, 2 wrong use, with one sentence on standard error."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        app(args=_json_argument(sys.argv[1:]), prog_name="ercr")
+    except ErcrError as error:
+        notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        logging.getLogger("ercr").debug("failure", exc_info=True)
+        notes.print(f"[bold red]failed:[/bold red] {type(error).__name__}: {_plain(str(error))}", soft_wrap=True)
+        sys.exit(1)
+
+
+def _plain(message: str) -> str:
+    """A message on one line, with no markup of its own."""
+    from rich.markup import escape
+
+    return escape(" ".join(message.split()))

@@ -1,0 +1,246 @@
+"""The front door of the library: an image and a prompt in, an explanation out."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ercr.errors import ErcrError, InputError
+from ercr.explanation import Candidate, Explanation, Token
+from ercr.images import ImageLike, LoadedImage, load_image
+from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.registry import resolve
+from ercr.models.base import Adapter
+from ercr.models.chat import Message, as_messages
+from ercr.models.loading import load_adapter, wrap_model
+from ercr.streaming import Step, Stream
+from ercr.trace import Sample, Trace, trace_samples
+from ercr.version import __version__
+from ercr.words import pieces
+
+DEFAULT_PROMPT = "Describe this image."
+_CANDIDATES = 5
+
+
+class Explainer:
+    """A loaded multimodal model that can say which part of an image each of its words rests on."""
+
+    def __init__(self, model: Any, processor: Any, *, name: str | None = None, revision: str | None = None) -> None:
+        """Wrap a loaded Hugging Face model and its processor (or a pair of tokenizer and image processor)."""
+        self._setup(wrap_model(model, processor), name or str(getattr(model, "name_or_path", "")), revision)
+
+    def _setup(self, adapter: Adapter, name: str, revision: str | None) -> None:
+        self.adapter = adapter
+        self.name = name or type(adapter.model).__name__
+        self.revision = revision or getattr(adapter.config, "_commit_hash", None)
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | None = None, *, revision: str | None = None, dtype: Any = "auto", **options: Any
+    ) -> Explainer:
+        """Load a checkpoint by hub id or folder, or a packaged model by its name; without a name, the default one."""
+        from ercr.zoo import DEFAULT, locate
+
+        explainer = cls.__new__(cls)
+        chosen = name or DEFAULT
+        explainer._setup(load_adapter(locate(chosen), revision, dtype=dtype, **options), chosen, revision)
+        return explainer
+
+    def explain(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        answer: str | None = None,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        **switches: Any,
+    ) -> Explanation:
+        """Explain what the model says about an image, or a given `answer`.
+
+        `method` is a name, with switches in the call (`context="tam"`) or behind a colon (`"ercr:context=tam"`).
+        `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
+        """
+        chosen, settings = resolve(method, **switches)
+        loaded = load_image(image)
+        sample = self._sample(loaded, prompt, answer)
+        options = self._generation(max_new_tokens, generation)
+        trace = trace_samples(self.adapter, [sample], chosen.needs(settings), options)[0]
+        return self._explanation(loaded, trace, chosen, settings, options if answer is None else None)
+
+    def explain_batch(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
+        *,
+        answers: Sequence[str] | None = None,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        batch_size: int = 8,
+        **switches: Any,
+    ) -> list[Explanation]:
+        """Explain many images; one prompt for all or one each. Results come in the order given."""
+        chosen, settings = resolve(method, **switches)
+        per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
+        given: list[str | None] = [None] * len(images) if answers is None else list(answers)
+        if not len(images) == len(per_image) == len(given):
+            raise InputError(f"{len(images)} images need as many prompts and answers, or one prompt for all.")
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, not {batch_size}.")
+        options = self._generation(max_new_tokens, generation)
+        results: list[Explanation] = []
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            loaded = [load_image(image) for image in images[part]]
+            rows = zip(loaded, per_image[part], given[part], strict=True)
+            samples = [self._sample(image, prompt, answer) for image, prompt, answer in rows]
+            traces = trace_samples(self.adapter, samples, chosen.needs(settings), options)
+            spoken = options if answers is None else None
+            results += [
+                self._explanation(image, trace, chosen, settings, spoken)
+                for image, trace in zip(loaded, traces, strict=True)
+            ]
+        return results
+
+    def stream(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        **switches: Any,
+    ) -> Stream:
+        """Iterate over tokens and their maps as they are spoken; afterwards `.explanation()` gives the whole."""
+        chosen, settings = resolve(method, **switches)
+        if not chosen.streams(settings):
+            raise InputError(f"Method {chosen.name!r} with these settings needs the whole answer and cannot stream.")
+        loaded = load_image(image)
+        sample = self._sample(loaded, prompt, None)
+        options = self._generation(max_new_tokens, generation)
+        if options["num_beams"] != 1:
+            raise InputError("Beam search cannot stream: leave num_beams at 1, or use explain().")
+
+        def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
+            return self._finished(loaded, trace, chosen, settings, options, evidence, result)
+
+        return Stream(self.adapter, sample, chosen, settings, options, finish)
+
+    def _sample(self, image: LoadedImage, prompt: str | Sequence[Message], answer: str | None) -> Sample:
+        prepared = self.adapter.prepare(image.rgb, as_messages(prompt))
+        if answer is None:
+            return Sample(image.rgb, prepared)
+        if not answer.strip():
+            raise InputError("The answer to explain is empty: give at least one word.")
+        return Sample(image.rgb, prepared, self.adapter.encode_answer(answer))
+
+    def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
+        if max_new_tokens < 1:
+            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}.")
+        options = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **(generation or {})}
+        if not options["do_sample"]:
+            # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
+            options = {"temperature": None, "top_p": None, "top_k": None, **options}
+        return options
+
+    def _explanation(
+        self, image: LoadedImage, trace: Trace, method: Method, settings: Any, options: dict[str, Any] | None
+    ) -> Explanation:
+        rows = slice(0, len(trace.rows))
+        with torch.no_grad():
+            evidence = method.evidence(trace, rows, settings)
+            result = method.refine(trace, evidence.maps, rows, settings)
+        return self._finished(image, trace, method, settings, options, evidence, result)
+
+    def _finished(
+        self,
+        image: LoadedImage,
+        trace: Trace,
+        method: Method,
+        settings: Any,
+        options: dict[str, Any] | None,
+        evidence: Evidence,
+        result: Result,
+    ) -> Explanation:
+        stages = {"evidence": evidence.maps, **evidence.stages}
+        return Explanation(
+            image=image,
+            geometry=trace.geometry,
+            text_tokens=tuple(self._tokens(trace)),
+            maps=_array(result.maps),
+            provenance=self._provenance(image, method, settings, options),
+            stages={name: _array(maps) for name, maps in stages.items()},
+            alpha=None if result.alpha is None else _array(result.alpha),
+            beta=None if result.beta is None else _array(result.beta),
+            relevance=None if result.relevance is None else _array(result.relevance),
+        )
+
+    def _tokens(self, trace: Trace) -> Iterator[Token]:
+        ids = trace.ids[trace.rows].tolist()
+        texts = pieces(self.adapter.tokenizer, ids[: trace.prompts]) + pieces(
+            self.adapter.tokenizer, ids[trace.prompts :]
+        )
+        top_ids = trace.text.top_ids[:, :_CANDIDATES].cpu()
+        top = trace.text.top_probabilities[:, :_CANDIDATES].cpu().tolist()
+        names = self.adapter.tokenizer.batch_decode(top_ids.reshape(-1, 1).tolist())
+        probabilities = trace.text.log_probabilities.exp().cpu().tolist()
+        special = (~trace.text.context).cpu().tolist()
+        for row, position in enumerate(trace.rows.tolist()):
+            listed = zip(names[row * top_ids.shape[1] :], top_ids[row].tolist(), top[row], strict=False)
+            yield Token(
+                text=texts[row],
+                id=ids[row],
+                row=row,
+                position=position,
+                kind="prompt" if row < trace.prompts else "answer",
+                special=special[row],
+                probability=probabilities[row],
+                candidates=tuple(Candidate(name, token, p) for name, token, p in listed),
+            )
+
+    def _provenance(
+        self, image: LoadedImage, method: Method, settings: Any, options: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        import transformers
+
+        model = self.adapter.model
+        return {
+            "model": self.name,
+            "revision": self.revision,
+            "family": self.adapter.family,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "device": self.adapter.device.type,
+            "attention": getattr(model.config, "_attn_implementation", None),
+            "image_backend": self.adapter.image_backend,
+            "method": method.name,
+            "settings": asdict(settings),
+            "generation": None if options is None else {k: v for k, v in options.items() if _plain(v)},
+            "answer": "generated" if options is not None else "given",
+            "image": {"sha256": image.sha256(), "size": list(image.size)},
+            "versions": {
+                "ercr": __version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def _array(tensor: Tensor) -> Any:
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+
+
+__all__ = ["DEFAULT_PROMPT", "ErcrError", "Explainer", "Step", "Stream"]

@@ -1,0 +1,46 @@
+"""Colour maps as tables of 256 RGB entries; perceptually even ones, readable without colour vision.
+
+`inferno` and `viridis` follow matplotlib's maps (CC0), kept here as a few anchor colours and interpolated.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ercr.errors import InputError, nearest
+
+_ANCHORS = {
+    "inferno": (
+        *("000004", "0b0724", "210c4a", "3d0965", "57106e", "71196e", "8a226a", "a32c61", "bc3754"),
+        *("d24644", "e45a31", "f1731d", "f98e09", "fcac11", "f9cb35", "f2ea69", "fcffa4"),
+    ),
+    "viridis": (
+        *("440154", "481a6c", "472f7d", "414487", "39568c", "31688e", "2a788e", "23888e", "1f988b"),
+        *("22a884", "35b779", "54c568", "7ad151", "a5db36", "d2e21b", "fde725"),
+    ),
+    "grey": ("000000", "ffffff"),
+}
+
+
+def names() -> list[str]:
+    return list(_ANCHORS)
+
+
+@lru_cache
+def table(name: str) -> NDArray[np.uint8]:
+    """256 RGB entries [256, 3] of a colour map."""
+    if name not in _ANCHORS:
+        raise InputError(f"There is no colour map {name!r}; there are {', '.join(_ANCHORS)}.{nearest(name, _ANCHORS)}")
+    anchors = np.array([[int(code[i : i + 2], 16) for i in (0, 2, 4)] for code in _ANCHORS[name]], float)
+    at = np.linspace(0, len(anchors) - 1, 256)
+    channels = [np.interp(at, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]
+    return np.stack(channels, axis=1).round().astype(np.uint8)
+
+
+def colour(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
+    """Values in 0..1 as RGB [..., 3]."""
+    index = np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)
+    return table(name)[index]

@@ -1,0 +1,64 @@
+"""An explanation as coloured text: words on a background that shows their evidence, and a map in half blocks."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from ercr.geometry import Floats
+from ercr.render.colormaps import colour
+
+if TYPE_CHECKING:
+    from ercr.explanation import Explanation, Word
+
+_COLORMAP = "inferno"
+_MAX_COLUMNS = 64
+
+
+def words_line(explanation: Explanation) -> Text:
+    """The answer, each word on the colour of its strongest evidence."""
+    line = Text()
+    for word in explanation.words:
+        separator = " " if len(line) and word.tokens[0].text[:1].isspace() else ""
+        line.append(separator)
+        line.append(word.text, style=tint(word.evidence))
+    return line
+
+
+def tint(evidence: float) -> Style:
+    red, green, blue = (int(c) for c in colour(np.array(evidence, np.float32), _COLORMAP))
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 128
+    return Style(color="white" if dark else "black", bgcolor=f"rgb({red},{green},{blue})")
+
+
+def map_lines(map_: Floats) -> Text:
+    """A map on the token grid: two rows of cells per line of text, the upper half block coloured twice."""
+    cells = map_[:, :_MAX_COLUMNS]
+    if len(cells) % 2:
+        cells = np.vstack([cells, np.zeros_like(cells[:1])])
+    colours = colour(cells, _COLORMAP)
+    text = Text()
+    for upper, lower in zip(colours[::2], colours[1::2], strict=True):
+        for top, bottom in zip(upper, lower, strict=True):
+            style = Style(color="rgb({},{},{})".format(*top), bgcolor="rgb({},{},{})".format(*bottom))
+            text.append("▀", style=style)
+        text.append("\n")
+    return text
+
+
+def render(explanation: Explanation, word: Word | None, width: int | None) -> str:
+    """The coloured answer as a string with terminal codes; with a word, also that word's map."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, color_system="truecolor", width=width or 100)
+    console.print(words_line(explanation))
+    if word is not None:
+        console.print(
+            f"\n[bold]{word.text}[/bold]  evidence {word.evidence:.2f}  p {word.probability:.2f}", highlight=False
+        )
+        console.print(map_lines(word.map))
+    return buffer.getvalue().rstrip("\n")

@@ -1,0 +1,179 @@
+"""A token and its map as soon as it is spoken: the same numbers as in a batch, one row at a time.
+
+The model's `generate` runs in a second thread and reports each token; this thread turns it into a map. The views run
+before the first token, because they depend on the image alone and would share the model with the decoder.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ercr.explanation import Explanation
+from ercr.geometry import Floats
+from ercr.methods.base import Evidence, Method, Result
+from ercr.models.base import Adapter
+from ercr.trace import Needs, Recorder, Sample, Trace, View, assemble, auxiliary_views, pad_token, text_rows
+from ercr.words import pieces
+
+_TAIL = 8  # tokens decoded to find what the newest one adds
+Finish = Callable[[Trace, Evidence, Result], Explanation]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One spoken token: its text, its map [h, w] and everything said so far."""
+
+    index: int
+    text: str
+    id: int
+    probability: float
+    map: Floats
+    said: str
+    special: bool
+
+
+class Stream:
+    """Iterate over `Step`s while the model speaks. Leaving the loop early stops the model."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        sample: Sample,
+        method: Method,
+        settings: Any,
+        generation: dict[str, Any],
+        finish: Finish,
+    ) -> None:
+        self._adapter = adapter
+        self._sample = sample
+        self._method = method
+        self._settings = settings
+        self._generation = generation
+        self._finish = finish
+        self._needs: Needs = method.needs(settings)
+        self._trace: Trace | None = None
+        self._evidence: list[Tensor] = []
+        self._results: list[Result] = []
+
+    def explanation(self) -> Explanation:
+        """What has been said so far, as one explanation."""
+        if self._trace is None:
+            for _ in self:
+                pass
+        assert self._trace is not None
+        maps = torch.cat(self._evidence)
+        return self._finish(self._trace, Evidence(maps), join(self._results))
+
+    def __iter__(self) -> Iterator[Step]:
+        recorder = Recorder(self._adapter, self._needs.layer)
+        views = auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
+        self._trace, self._evidence, self._results = None, [], []
+        speaker = Speaker(self._adapter, self._sample, recorder, self._generation)
+        try:
+            for token, norm, layer in speaker:
+                yield self._step(token, norm[0], layer[0], recorder, views)
+        finally:
+            speaker.stop()
+
+    @torch.no_grad()
+    def _step(self, token: int, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
+        """Extend the trace by a token and explain its row; with the first token come the prompt's rows."""
+        if self._trace is None:
+            prepared = self._sample.prepared
+            anchor = View(1.0, prepared.geometry, recorder.visual(layer[prepared.visual.to(layer.device)]))
+            answer = torch.tensor([token])
+            trace = assemble(self._adapter, prepared, answer, norm, (anchor, *views), self._needs)
+        else:
+            emitting = norm[-1:]
+            row = text_rows(self._adapter, torch.tensor([token]), emitting, emitting, self._needs)
+            trace = self._trace.then(token, row)
+        self._trace = trace
+        rows = slice(sum(len(result.maps) for result in self._results), len(trace.rows))
+        self._evidence.append(self._method.evidence(trace, rows, self._settings).maps)
+        self._results.append(self._method.refine(trace, torch.cat(self._evidence), rows, self._settings))
+        return self._newest(trace, self._results[-1].maps[-1])
+
+    def _newest(self, trace: Trace, newest: Tensor) -> Step:
+        tokenizer = self._adapter.tokenizer
+        ids = trace.ids[trace.input_length :].tolist()
+        return Step(
+            index=len(ids) - 1,
+            text=pieces(tokenizer, ids[-_TAIL:])[-1],
+            id=ids[-1],
+            probability=float(trace.text.log_probabilities[-1].exp()),
+            map=np.asarray(newest.float().cpu().numpy(), np.float32),
+            said=str(tokenizer.decode(ids, skip_special_tokens=True)).strip(),
+            special=not bool(trace.text.context[-1]),
+        )
+
+
+class Speaker:
+    """The model's `generate` in a thread of its own; iterating gives each token with the states behind it."""
+
+    def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
+        from transformers import StoppingCriteriaList
+
+        self._recorder = recorder
+        self._queue: queue.Queue[tuple[int, Tensor, Tensor] | BaseException | None] = queue.Queue()
+        self._stopped = threading.Event()
+        self._prompt_seen = False
+        inputs = adapter.collate([sample.prepared], pad_token(adapter))
+        criteria = StoppingCriteriaList([*generation.get("stopping_criteria", []), self._should_stop])
+        options = {**generation, "stopping_criteria": criteria, "streamer": self}
+
+        def speak() -> None:
+            try:
+                with recorder.recording():
+                    adapter.model.generate(**inputs, **options)
+                self._queue.put(None)
+            except BaseException as error:
+                self._queue.put(error)
+
+        self._thread = threading.Thread(target=speak, name="ercr-generate", daemon=True)
+        self._thread.start()
+
+    def put(self, value: Tensor) -> None:
+        """Called by `generate`: first with the prompt, then with each new token."""
+        if not self._prompt_seen:
+            self._prompt_seen = True
+            return
+        norm, layer = self._recorder.take()
+        self._queue.put((int(value.flatten()[-1]), norm, layer))
+
+    def end(self) -> None:
+        """Called by `generate` after the last token."""
+
+    def _should_stop(self, ids: Tensor, scores: Any, **options: Any) -> Tensor:
+        return torch.full((len(ids),), self._stopped.is_set(), device=ids.device)
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def join(results: list[Result]) -> Result:
+    """Results of consecutive rows as one; context rows are padded to the same length."""
+
+    def stacked(name: str) -> Tensor | None:
+        parts = [getattr(result, name) for result in results]
+        if any(part is None for part in parts):
+            return None
+        width = parts[-1].shape[-1]
+        return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts])
+
+    beta = None if results[0].beta is None else torch.cat([r.beta for r in results if r.beta is not None])
+    return Result(torch.cat([r.maps for r in results]), stacked("alpha"), beta, stacked("relevance"))

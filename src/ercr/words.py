@@ -1,0 +1,62 @@
+"""Token ids to text pieces and words; pure functions over a tokenizer's decode."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+_BROKEN = "\ufffd"
+_CJK = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text; a token that ends inside a character adds nothing.
+
+    Decoding a token alone loses its leading space in some tokenizers, so each is decoded behind the piece before it.
+    """
+    result: list[str] = []
+    start = done = 0  # the piece before the open one is ids[start:done]
+    before = ""
+    for index in range(len(ids)):
+        text = str(
+            tokenizer.decode(
+                list(ids[start : index + 1]), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
+        if text.endswith(_BROKEN) and index + 1 < len(ids):
+            result.append("")
+            continue
+        result.append(text[len(before) :])
+        start, done = done, index + 1
+        before = str(
+            tokenizer.decode(list(ids[start:done]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
+    return result
+
+
+def group(texts: Sequence[str]) -> list[list[int]]:
+    """Indices of the tokens of each word.
+
+    A word starts at the first token, at a leading space, at ASCII punctuation and at a CJK character. Tokens that
+    hold only the first bytes of a character go with the token that completes it.
+    """
+    words: list[list[int]] = []
+    held: list[int] = []
+    for index, text in enumerate(texts):
+        held.append(index)
+        if not text and index + 1 < len(texts):
+            continue
+        if words and text and not _starts_word(text):
+            words[-1].extend(held)
+        elif text or not words:
+            words.append(held)
+        else:
+            words[-1].extend(held)
+        held = []
+    return words
+
+
+def _starts_word(text: str) -> bool:
+    first = text[0]
+    return first.isspace() or first in string.punctuation or any(a <= ord(first) <= b for a, b in _CJK)

@@ -20,11 +20,12 @@ def run(monkeypatch, capsys):
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["ercr", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
+        try:
             cli.main()
-            sys.exit(0)
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
 
     return call
 

@@ -94,7 +94,7 @@ def public_tam(explainer, prepared, ids, logits):
         return tokenizer.tokenize(text)
 
     prompt, answer = strings(ids[start:stop].tolist()), strings(ids[length:].tolist())
-    words, records, shown = prompt + answer, [], []
+    words, records = prompt + answer, []
 
     def explain(cls, upto, index):
         scores = np.clip(logits[:upto, cls].astype(np.float32), 0, None)
@@ -127,10 +127,8 @@ def public_tam(explainer, prepared, ids, logits):
     for t in range(1, len(prompt)):
         explain(int(ids[start + t]), length, t)
     explain(int(ids[length - 1]), length, len(prompt))
-    shown.append(first)
-    for r in range(1, len(ids) - length):
-        shown.append(explain(int(ids[length + r]), length + r, len(prompt) + r))
-    return np.array(shown)
+    later = range(1, len(ids) - length)
+    return np.array([first, *(explain(int(ids[length + r]), length + r, len(prompt) + r) for r in later)])
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "llava", "internvl_single"])

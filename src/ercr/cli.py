@@ -135,6 +135,7 @@ def methods(as_json: JsonOption = None) -> None:
         {
             "name": m.name,
             "title": m.title,
+            "reads": m.reads,
             "cost": m.cost,
             "memory": m.memory,
             "settings": {f.name: f.default for f in fields(m.settings)},
@@ -145,10 +146,11 @@ def methods(as_json: JsonOption = None) -> None:
     if as_json is not None:
         emit_data(rows, as_json)
         return
-    table = Table("method", "what it is", "cost", "switches")
+    table = Table("method", "what it is", "reads", "cost; memory", "switches", show_lines=True)
     for row in rows:
         switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
-        table.add_row(row["name"], f"{row['title']}\n[dim]{row['paper']}[/dim]", row["cost"], switches)
+        title, price = f"{row['title']}\n[dim]{row['paper']}[/dim]", f"{row['cost']}; {row['memory']}"
+        table.add_row(row["name"], title, row["reads"], price, switches)
     results.print(table)
 
 

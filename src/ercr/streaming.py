@@ -20,7 +20,8 @@ from ercr.explanation import Explanation
 from ercr.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result
 from ercr.models.base import Adapter
-from ercr.trace import Needs, Recorder, Sample, Trace, View, assemble, auxiliary_views, pad_token, text_rows
+from ercr.trace import Needs, Sample, Trace, View
+from ercr.trace.record import Recorder, assemble, auxiliary_views, pad_token, text_rows
 from ercr.words import pieces
 
 _TAIL = 8  # tokens decoded to find what the newest one adds

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from ercr.errors import InputError, nearest
 from ercr.trace import Needs, Trace
-
-Cost = Literal["none", "views", "gradients"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,7 @@ class Method:
     needs: Callable[[Any], Needs]
     evidence: Callable[[Trace, slice, Any], Evidence]
     refine: Callable[[Trace, Tensor, slice, Any], Result]
+    reads: str = "visual states of the last block"
     cost: str = "one forward pass"
     memory: str = "as plain generation"
     streams: Callable[[Any], bool] = lambda settings: True

@@ -138,7 +138,7 @@ register(
         needs=lambda settings: Needs(settings.scales, settings.kind, settings.layer, settings.k),
         evidence=recompose,
         refine=residualise_context,
+        reads="visual states of every view, ranked lists",
         cost="one forward pass and one short pass per further view",
-        memory="as plain generation",
     )
 )

@@ -54,6 +54,7 @@ register(
         needs=lambda settings: Needs(layer=settings.layer),
         evidence=_evidence,
         refine=_refine,
+        reads="visual and text states of the last block",
         streams=lambda settings: not settings.compat,
     )
 )

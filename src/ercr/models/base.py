@@ -118,6 +118,14 @@ class Adapter(ABC):
         device: torch.device = self.model.get_input_embeddings().weight.device
         return self.model.device if device.type == "meta" else device
 
+    @property
+    def mlp_cam_block(self) -> int:
+        """The block whose MLP input LLaVA-CAM reads; published for some models, else at nine tenths of the depth.
+
+        Never the last: what its MLP does at visual tokens reaches no later position.
+        """
+        return max(0, min(round(0.9 * len(self.blocks)), len(self.blocks) - 2))
+
     def unembedding_rows(self, ids: Tensor) -> Tensor:
         """Rows of W_U [len(ids), d] in the model's own precision, also when the head is offloaded."""
         weight = self.head.weight

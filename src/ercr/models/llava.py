@@ -38,6 +38,10 @@ class Llava(Adapter):
         return 0 if self.config.vision_feature_select_strategy == "default" else 1
 
     @property
+    def mlp_cam_block(self) -> int:
+        return {32: 13, 40: 16}.get(len(self.blocks), super().mlp_cam_block)
+
+    @property
     def _patch(self) -> int:
         return int(self.config.vision_config.patch_size)
 

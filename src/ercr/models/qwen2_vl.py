@@ -67,6 +67,12 @@ class Qwen2VL(Adapter):
         return pixels, Geometry((height, width), (panel,))
 
     @property
+    def mlp_cam_block(self) -> int:
+        return (
+            25 if (len(self.blocks), self.config.get_text_config().hidden_size) == (28, 1536) else super().mlp_cam_block
+        )
+
+    @property
     def _merge(self) -> int:
         return int(self.image_processor.merge_size)
 

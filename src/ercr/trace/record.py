@@ -1,4 +1,4 @@
-"""One run of a model, recorded: the only place that runs one. Methods read a trace and never the model.
+"""One run of a model, recorded. Methods read what it leaves behind and never the model.
 
 The visual states are taken by a hook on the final norm while the answer is generated, so explaining costs no second
 pass. Nothing later than the image can change them (the decoder is causal), so an auxiliary view is one short pass
@@ -9,97 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from ercr.errors import InputError, ModelStateError
-from ercr.geometry import Geometry
 from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.trace.data import Needs, Sample, TextRows, Trace, View
+from ercr.trace.replay import Replay
 
 _LOGIT_ENTRIES = 2**24  # vocabulary-wide logits held at once: 64 MB of float32
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a method asks a trace for."""
-
-    scales: tuple[float, ...] = (1.0,)
-    kind: ViewKind = "pad"
-    layer: int = -1  # counted as Hugging Face counts hidden_states; -1 is after the final norm
-    top: int = 50
-
-
-@dataclass(frozen=True)
-class View:
-    """Visual states [N, d] of one showing of the image, after the final norm."""
-
-    scale: float
-    geometry: Geometry
-    states: Tensor
-
-
-@dataclass(frozen=True)
-class TextRows:
-    """What is known of each text token: of the prompt's own words, then of the answer."""
-
-    context: Tensor  # [S] bool: may serve as context (special tokens may not)
-    targets: Tensor  # [S] vocabulary index
-    unembedding: Tensor  # [S, d] their rows of W_U
-    emit_states: Tensor  # [S, d] at the positions that emit them
-    read_states: Tensor  # [S, d] the prompt's at their own positions, the answer's at the emitting ones
-    top_ids: Tensor  # [S, k] ranked candidates of the emitting distributions
-    top_probabilities: Tensor  # [S, k]
-    log_probabilities: Tensor  # [S] of the tokens themselves
-
-    def then(self, later: TextRows) -> TextRows:
-        """These rows followed by later ones."""
-        return TextRows(*(torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)))
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Everything a method may read about one sample."""
-
-    ids: Tensor  # [L] prompt and answer, on the CPU
-    input_length: int
-    rows: Tensor  # [S] positions of the text rows in `ids`, on the CPU
-    prompts: int  # how many text rows belong to the prompt
-    text: TextRows
-    views: tuple[View, ...]  # the anchor first
-    vocabulary: int
-    unembed: Callable[[Tensor], Tensor] = field(repr=False)
-    argmax: Callable[[Tensor], Tensor] = field(repr=False)
-    spell: Callable[[Tensor], list[str]] = field(repr=False)
-
-    @property
-    def anchor(self) -> View:
-        return self.views[0]
-
-    @property
-    def geometry(self) -> Geometry:
-        return self.anchor.geometry
-
-    def view(self, scale: float) -> View:
-        return next(view for view in self.views if view.scale == scale)
-
-    def then(self, token: int, text: TextRows) -> Trace:
-        """The trace with one more answer token."""
-        ids = torch.cat([self.ids, torch.tensor([token])])
-        rows = torch.cat([self.rows, torch.tensor([len(ids) - 1])])
-        return replace(self, ids=ids, rows=rows, text=self.text.then(text))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One image and conversation, ready to run; `answer` are given token ids, or None to generate."""
-
-    image: Image.Image
-    prepared: Prepared
-    answer: Tensor | None = None
 
 
 class Recorder:
@@ -257,6 +178,7 @@ def assemble(
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(states.device),
         argmax=lambda wanted: logits(adapter, wanted).argmax(-1),
         spell=lambda wanted: respell(adapter, wanted),
+        inside=Replay(adapter, prepared.with_answer(answer), rows - 1, ids[rows]) if needs.replay else None,
     )
 
 

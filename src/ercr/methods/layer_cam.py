@@ -1,0 +1,31 @@
+"""Layer-CAM: activations weighted cell by cell with positive gradients of the emitted logit."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ercr.methods.base import Settings
+from ercr.methods.inside import register_inside
+from ercr.trace import Trace
+
+
+def layer_cam(trace: Trace, tokens: slice, settings: Settings) -> Tensor:
+    """ReLU(sum_c ReLU(G) A) at the last block's input norm."""
+    return combine(*trace.replay.tapped_gradients(-1, "input_layernorm", tokens))
+
+
+def combine(activations: Tensor, gradients: Tensor) -> Tensor:
+    """Maps [R, N] of activations [N, c] and gradients [R, N, c]."""
+    return (gradients.relu() * activations).sum(-1).relu()
+
+
+register_inside(
+    name="layer_cam",
+    title="Layer-CAM",
+    paper="Jiang et al., LayerCAM: Exploring Hierarchical Class Activation Maps, TIP 2021",
+    settings=Settings,
+    scores=layer_cam,
+    reads="input norm of the last block and its gradients",
+    cost="one more forward pass, gradients through one block",
+    memory="one block in float32",
+)

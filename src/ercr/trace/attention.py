@@ -1,0 +1,137 @@
+"""Seeing a decoder's attention without changing it: queries, keys and values as each block hands them over.
+
+transformers calls one function per attention backend. For the time of a pass that function is wrapped: blocks of the
+decoder are seen (or answered) by us, every other module keeps the backend it had. The backend of the pass that
+generates an answer is never touched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ercr.models.base import Adapter
+
+_CHUNK_ENTRIES = 2**26  # attention probabilities held at once: 256 MB of float32
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One block's attention: rotated queries [H, L, c], keys and values [G, L, c] of G key-value heads."""
+
+    module: Any
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scaling: float
+    window: int | None  # sliding window, in positions
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[0]
+
+    def allowed(self, positions: Tensor) -> Tensor:
+        """Which keys the queries at some positions may see: [R, L], causal and within the sliding window."""
+        keys = torch.arange(self.key.shape[1], device=positions.device)
+        distance = positions[:, None] - keys[None]
+        seen = distance >= 0
+        return seen if self.window is None else seen & (distance < self.window)
+
+    def probabilities(self, positions: Tensor, queries: Tensor | None = None, keys: Tensor | None = None) -> Tensor:
+        """Softmax rows [H, R, L] in float32 of the queries at some positions."""
+        query = (self.query if queries is None else queries)[:, positions]
+        key = repeat_heads(self.key if keys is None else keys, self.heads)
+        precision = torch.promote_types(query.dtype, torch.float32)
+        scores = (query @ key.mT).to(precision) * self.scaling
+        return scores.masked_fill(~self.allowed(positions), -torch.inf).softmax(-1)
+
+    def mean_rows(self, positions: Tensor) -> Tensor:
+        """Rows [R, L] averaged over heads."""
+        return torch.cat([self.probabilities(part).mean(0) for part in self._chunks(positions)])
+
+    def carried_back(self, weights: Tensor, mix: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """weights [S, L] times a matrix whose rows `mix(mean rows, positions)` makes, a few rows at a time."""
+        everywhere = torch.arange(self.key.shape[1], device=weights.device)
+        total = torch.zeros_like(weights)
+        for part in self._chunks(everywhere):
+            rows = mix(self.probabilities(part).mean(0), part)
+            total += weights[:, part] @ rows.to(weights.dtype)
+        return total
+
+    @torch.no_grad()
+    def value_to_value(self, positions: Tensor) -> Tensor:
+        """What the block would add [R, d] at some positions if values took the place of queries and keys."""
+        values = repeat_heads(self.value, self.heads)
+        parts = []
+        for part in self._chunks(positions):
+            weights = self.probabilities(part, values, self.value).to(values.dtype)
+            parts.append(self.module.o_proj((weights @ values).transpose(0, 1).flatten(1)))
+        return torch.cat(parts)
+
+    def _chunks(self, positions: Tensor) -> tuple[Tensor, ...]:
+        return positions.split(max(1, _CHUNK_ENTRIES // (self.heads * self.key.shape[1])))
+
+
+def repeat_heads(states: Tensor, heads: int) -> Tensor:
+    """Key-value heads [G, L, c] repeated for their groups of query heads [H, L, c]."""
+    return states.repeat_interleave(heads // states.shape[0], dim=0)
+
+
+Backend = Callable[..., tuple[Tensor, Tensor | None]]
+
+
+@contextmanager
+def attention_backend(adapter: Adapter, wrap: Callable[[Backend], Backend]) -> Iterator[None]:
+    """For the decoder's blocks, replace the attention function by `wrap(function)`; others keep theirs."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as functions
+
+    name = adapter.config.get_text_config()._attn_implementation or "eager"
+    ours = {id(block.self_attn) for block in adapter.blocks}
+    had_local = name in functions._local_mapping
+    before = functions.get(name)
+
+    def original(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        function = before or sys.modules[type(module).__module__].eager_attention_forward
+        result: tuple[Tensor, Tensor | None] = function(module, *args, **kwargs)
+        return result
+
+    wrapped = wrap(original)
+
+    def chosen(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        return (wrapped if id(module) in ours else original)(module, *args, **kwargs)
+
+    functions[name] = chosen
+    try:
+        yield
+    finally:
+        if had_local:
+            functions[name] = before
+        else:
+            del functions[name]
+
+
+def observe(seen: Callable[[int, Attention], None]) -> Callable[[Backend], Backend]:
+    """A wrapper that shows each block's attention (of a batch of one) and leaves the computation to the backend."""
+
+    def wrap(original: Backend) -> Backend:
+        def function(
+            module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+        ) -> tuple[Tensor, Tensor | None]:
+            seen(int(module.layer_idx), describe(module, query, key, value, kwargs))
+            return original(module, query, key, value, *args, **kwargs)
+
+        return function
+
+    return wrap
+
+
+def describe(module: Any, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> Attention:
+    scaling = options.get("scaling")
+    scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    return Attention(module, query[0], key[0], value[0], scaling, options.get("sliding_window"))

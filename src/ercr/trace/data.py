@@ -1,0 +1,104 @@
+"""What a run of a model leaves behind: plain records that methods read; nothing here runs a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ercr.geometry import Geometry
+from ercr.models.base import Prepared, ViewKind
+
+if TYPE_CHECKING:
+    from ercr.trace.replay import Replay
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks a trace for."""
+
+    scales: tuple[float, ...] = (1.0,)
+    kind: ViewKind = "pad"
+    layer: int = -1  # counted as Hugging Face counts hidden_states; -1 is after the final norm
+    top: int = 50
+    replay: bool = False  # looks inside a second pass: attention, gradients, states of blocks
+
+
+@dataclass(frozen=True)
+class View:
+    """Visual states [N, d] of one showing of the image, after the final norm."""
+
+    scale: float
+    geometry: Geometry
+    states: Tensor
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """What is known of each text token: of the prompt's own words, then of the answer."""
+
+    context: Tensor  # [S] bool: may serve as context (special tokens may not)
+    targets: Tensor  # [S] vocabulary index
+    unembedding: Tensor  # [S, d] their rows of W_U
+    emit_states: Tensor  # [S, d] at the positions that emit them
+    read_states: Tensor  # [S, d] the prompt's at their own positions, the answer's at the emitting ones
+    top_ids: Tensor  # [S, k] ranked candidates of the emitting distributions
+    top_probabilities: Tensor  # [S, k]
+    log_probabilities: Tensor  # [S] of the tokens themselves
+
+    def then(self, later: TextRows) -> TextRows:
+        """These rows followed by later ones."""
+        return TextRows(*(torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything a method may read about one sample."""
+
+    ids: Tensor  # [L] prompt and answer, on the CPU
+    input_length: int
+    rows: Tensor  # [S] positions of the text rows in `ids`, on the CPU
+    prompts: int  # how many text rows belong to the prompt
+    text: TextRows
+    views: tuple[View, ...]  # the anchor first
+    vocabulary: int
+    unembed: Callable[[Tensor], Tensor] = field(repr=False)
+    argmax: Callable[[Tensor], Tensor] = field(repr=False)
+    spell: Callable[[Tensor], list[str]] = field(repr=False)
+    inside: Replay | None = field(default=None, repr=False)
+
+    @property
+    def replay(self) -> Replay:
+        """The pass over prompt and answer that methods may look into, if they said they need it."""
+        assert self.inside is not None, "a method that looks inside says so in its needs"
+        return self.inside
+
+    @property
+    def anchor(self) -> View:
+        return self.views[0]
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.anchor.geometry
+
+    def view(self, scale: float) -> View:
+        return next(view for view in self.views if view.scale == scale)
+
+    def then(self, token: int, text: TextRows) -> Trace:
+        """The trace with one more answer token."""
+        ids = torch.cat([self.ids, torch.tensor([token])])
+        rows = torch.cat([self.rows, torch.tensor([len(ids) - 1])])
+        return replace(self, ids=ids, rows=rows, text=self.text.then(text))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image and conversation, ready to run; `answer` are given token ids, or None to generate."""
+
+    image: Image.Image
+    prepared: Prepared
+    answer: Tensor | None = None

@@ -1,0 +1,216 @@
+"""A second pass over prompt and answer that methods may look into: attention, states of blocks, gradients.
+
+The pass that generated the answer is over; this one reads the same tokens again and keeps what was asked for, one
+layer at a time where it can. Gradients run through copies of the parameters in float32, so the model's own flags,
+precision and mode stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ercr.models.base import Adapter, Prepared
+from ercr.trace.attention import Attention, Backend, attention_backend, describe, observe, repeat_heads
+from ercr.trace.rules import Rule, relevance_rules
+
+Entry = tuple[nn.Module, Tensor, dict[str, Any]]  # a block, the stream that entered it, its other inputs
+_BACKWARD_BYTES = 2**30  # what the gradients of one batch of target tokens may take
+
+
+class Replay:
+    """Prompt and answer of one sample, read again on demand. Rows are the text tokens of the trace."""
+
+    def __init__(self, adapter: Adapter, sample: Prepared, emitting: Tensor, targets: Tensor) -> None:
+        self._adapter = adapter
+        self._sample = sample
+        self.emitting = emitting.clamp(min=0).to(adapter.device)  # [S] positions that emit the text rows
+        self.own = (emitting + 1).to(adapter.device)  # [S] positions of the text rows
+        self.visual = sample.visual.to(adapter.device)  # [N]
+        self._targets = targets
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return len(self._adapter.blocks)
+
+    @property
+    def mlp_cam_block(self) -> int:
+        return self._adapter.mlp_cam_block
+
+    @property
+    def length(self) -> int:
+        return len(self._sample.input_ids)
+
+    # reading without gradients
+
+    def attentions(self, layers: Sequence[int]) -> dict[int, Attention]:
+        """Queries, keys and values of some blocks, from one pass with the model's own backend."""
+        wanted, kept = {layer % self.depth for layer in layers}, {}
+
+        def seen(layer: int, attention: Attention) -> None:
+            if layer in wanted:
+                kept[layer] = attention
+
+        with attention_backend(self._adapter, observe(seen)):
+            self._forward()
+        return kept
+
+    def states(self, layer: int | None = None) -> Tensor:
+        """Final states [L, d], or the stream [L, d] that enters a block."""
+        kept: list[Tensor] = []
+        if layer is None:
+            handle = self._adapter.final_norm.register_forward_hook(lambda module, args, out: kept.append(out))
+        else:
+            block = self._adapter.blocks[layer % self.depth]
+            handle = block.register_forward_pre_hook(
+                lambda module, args, kwargs: kept.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+            )
+        try:
+            self._forward()
+        finally:
+            handle.remove()
+        return kept[0][0]
+
+    def read(self, states: Tensor) -> Tensor:
+        """The stream behind the final norm."""
+        out: Tensor = self._adapter.final_norm(states)
+        return out
+
+    @torch.no_grad()
+    def _forward(self) -> None:
+        inputs = self._adapter.collate([self._sample], 0)
+        positions = self._adapter.position_ids([self._sample], inputs["attention_mask"])
+        self._adapter.body(**inputs, position_ids=positions, use_cache=False)
+
+    # gradients of the emitted logits
+
+    def tapped_gradients(self, layer: int, module: str, rows: slice) -> tuple[Tensor, Tensor]:
+        """A module's output at the visual tokens [N, d] and the gradients [R, N, d] of the rows' logits there.
+
+        The output counts as a variable of its own: what it was computed from plays no part.
+        """
+        layer %= self.depth
+        entries, taps = self._entries(layer), list[Tensor]()
+
+        def tap(_: nn.Module, args: Any, output: Tensor) -> Tensor:
+            taps.append(output.detach().requires_grad_())
+            return taps[0]
+
+        with torch.enable_grad():
+            handle = getattr(self._adapter.blocks[layer], module).register_forward_hook(tap)
+            try:
+                logits = self._logits(entries, rows)
+            finally:
+                handle.remove()
+            kept = torch.cat([grads[0][:, 0, self.visual] for _, grads in self._backward(logits, taps, 4)])
+        return taps[0].detach()[0, self.visual], kept
+
+    def relevance(self, rule: Rule, rows: slice) -> Tensor:
+        """Signed relevance [R, N] at the projected image embeddings: their product with the modified gradient."""
+        with torch.enable_grad(), relevance_rules(self._adapter, rule):
+            entries = self._entries(0)
+            start = self._float(entries[0][1]).requires_grad_()
+            logits = self._logits(entries, rows, start)
+            parts = [
+                (grads[0][:, 0, self.visual] * start[0, self.visual]).sum(-1).detach()
+                for _, grads in self._backward(logits, [start], 4)
+            ]
+        return torch.cat(parts)
+
+    def attention_gradients(self, rows: slice) -> Iterator[tuple[slice, list[Tensor], list[Tensor]]]:
+        """For a few rows at a time: all blocks' attention [H, L, L] and the rows' gradients there [R, H, L, L]."""
+        probabilities: list[Tensor] = []
+
+        def explicit(original: Backend) -> Backend:
+            return _explicit_attention(probabilities)
+
+        with torch.enable_grad(), attention_backend(self._adapter, explicit):
+            entries = self._entries(0)
+            probabilities.clear()
+            logits = self._logits(entries, rows, self._float(entries[0][1]).requires_grad_())
+        weights = [p.detach() for p in probabilities]
+        for part, grads in self._backward(logits, probabilities, 4 + 3 * self.depth):
+            yield slice(rows.start + part.start, rows.start + part.stop), weights, grads
+
+    def _backward(self, logits: Tensor, inputs: list[Tensor], copies: int) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Gradients of several logits per backward pass, as many as the memory allows."""
+        config = self._adapter.config.get_text_config()
+        width = max(config.intermediate_size, config.num_attention_heads * self.length)
+        step = max(1, _BACKWARD_BYTES // (4 * self.length * width * copies))
+        for start in range(0, len(logits), step):
+            part = slice(start, min(start + step, len(logits)))
+            seeds = torch.eye(len(logits), device=logits.device, dtype=logits.dtype)[part]
+            last = part.stop == len(logits)
+            grads = torch.autograd.grad(logits, inputs, seeds, is_grads_batched=True, retain_graph=not last)
+            yield part, [grad.detach() for grad in grads]
+
+    def _logits(self, entries: list[Entry], rows: slice, stream: Tensor | None = None) -> Tensor:
+        """Emitted logits [R] of the rows' own tokens, computed from the first entry's block on."""
+        stream = self._float(entries[0][1]) if stream is None else stream
+        for block, _, options in entries:
+            stream = _call(block, stream, options)
+        final = _call(self._adapter.final_norm, stream, {})
+        target = self._adapter.unembedding_rows(self._targets[rows].to(final.device)).to(final)
+        return (final[0, self.emitting[rows]] * target).sum(-1)
+
+    def _entries(self, layer: int) -> list[Entry]:
+        """The blocks from a layer on, with the inputs that one pass gave them."""
+        entries: list[Entry] = []
+
+        def hook(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            options = {key: value for key, value in kwargs.items() if key != "hidden_states"}
+            entries.append((block, args[0] if args else kwargs["hidden_states"], options))
+
+        with self._hooked(self._adapter.blocks[layer:], hook):
+            self._forward()
+        return entries
+
+    @contextmanager
+    def _hooked(self, modules: Any, hook: Callable[..., None]) -> Iterator[None]:
+        handles = [module.register_forward_pre_hook(hook, with_kwargs=True) for module in modules]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @staticmethod
+    def _float(states: Tensor) -> Tensor:
+        return states.detach().to(torch.promote_types(states.dtype, torch.float32)).clone()
+
+
+def _call(module: nn.Module, stream: Tensor, options: dict[str, Any]) -> Tensor:
+    """A module on the stream, with detached parameters in the stream's precision."""
+    parameters = {name: p.detach().to(stream.dtype) for name, p in module.named_parameters()}
+    cast = {key: _cast(value, stream.dtype) for key, value in options.items()}
+    out = torch.func.functional_call(module, parameters, (stream,), cast)
+    result: Tensor = out[0] if isinstance(out, tuple) else out
+    return result
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    """Rotary tables and additive masks in the stream's precision."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.to(dtype)
+    return tuple(_cast(part, dtype) for part in value) if isinstance(value, tuple) else value
+
+
+def _explicit_attention(kept: list[Tensor]) -> Backend:
+    """Attention whose probabilities [H, L, L] stay in the graph."""
+
+    def function(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        attention = describe(module, query, key, value, kwargs)
+        everywhere = torch.arange(query.shape[2], device=query.device)
+        weights = attention.probabilities(everywhere).to(query.dtype)
+        kept.append(weights)
+        out = weights @ repeat_heads(attention.value, attention.heads)
+        return out.transpose(0, 1)[None], None
+
+    return function

@@ -169,7 +169,7 @@ def test_every_method_explains_every_family(load, picture, family, method):
     assert np.isfinite(explanation.maps).all()
     assert explanation.maps.min() >= 0
     assert explanation.maps.max() <= 1 + 1e-6
-    assert explanation.maps[-3:].std() > 0
+    assert explanation.maps.std() > 0
 
 
 SWITCHES = [

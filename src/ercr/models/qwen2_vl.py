@@ -68,9 +68,8 @@ class Qwen2VL(Adapter):
 
     @property
     def mlp_cam_block(self) -> int:
-        return (
-            25 if (len(self.blocks), self.config.get_text_config().hidden_size) == (28, 1536) else super().mlp_cam_block
-        )
+        published = {(28, 1536): 25}  # depth and width of the 2B model
+        return published.get((len(self.blocks), self.config.get_text_config().hidden_size), super().mlp_cam_block)
 
     @property
     def _merge(self) -> int:

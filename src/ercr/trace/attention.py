@@ -75,7 +75,8 @@ class Attention:
         return torch.cat(parts)
 
     def _chunks(self, positions: Tensor) -> tuple[Tensor, ...]:
-        return positions.split(max(1, _CHUNK_ENTRIES // (self.heads * self.key.shape[1])))
+        step = max(1, _CHUNK_ENTRIES // (self.heads * self.key.shape[1]))
+        return tuple(positions[start : start + step] for start in range(0, len(positions), step))
 
 
 def repeat_heads(states: Tensor, heads: int) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -53,11 +54,9 @@ def relevance_rules(adapter: Adapter, rule: Rule) -> Iterator[None]:
 
 def _patched_forward(module: nn.Module, rule: Rule) -> Callable[..., Tensor] | None:
     if hasattr(module, "variance_epsilon"):
-        return lambda states: _norm(module, states)
+        return partial(_norm, module)
     if hasattr(module, "gate_proj"):
-        return (
-            (lambda states: _mlp_attn(module, states)) if rule == "attn" else (lambda states: _mlp_cp(module, states))
-        )
+        return partial(_mlp_attn if rule == "attn" else _mlp_cp, module)
     return None
 
 

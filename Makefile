@@ -7,8 +7,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 OLD := $(VENV)/oldest
 # torchvision without its compiled operators is enough to build the official processors, in tests only
 VISION := $(VENV)/torchvision
+# packages that tests compare with, beside the environment because of what they would pull in
+REFERENCES := $(VENV)/references
+LXT := .venv-lxt
 
-.PHONY: demo test lint quick clean
+.PHONY: demo test lint quick references clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
 
@@ -34,7 +37,17 @@ $(VENV)/.ready-test: $(VENV)/.ready
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLD) \
 		transformers==5.17.0 "huggingface_hub<2" httpx httpcore certifi
+	$(PIP) --no-deps --upgrade --target $(REFERENCES) grad-cam==1.5.7 ttach==0.0.3
+	touch $@
+
+# an environment of its own for lxt, which needs an older transformers; a slow test then checks the recorded figures
+references: $(LXT)/.ready
+
+$(LXT)/.ready:
+	$(PYTHON) -m venv $(LXT)
+	$(LXT)/bin/python -m pip install --quiet torch==2.13.0 transformers==4.52.4 numpy pillow tabulate matplotlib
+	$(LXT)/bin/python -m pip install --quiet --no-deps lxt==2.1 zennit==0.5.1 torchvision==0.28.0
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LXT) build dist .pytest_cache .mypy_cache .ruff_cache

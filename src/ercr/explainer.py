@@ -20,7 +20,7 @@ from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
 from ercr.streaming import Step, Stream
-from ercr.trace import Sample, Trace, trace_samples
+from ercr.trace import Needs, Sample, Trace, trace_samples
 from ercr.version import __version__
 from ercr.words import pieces
 
@@ -74,6 +74,41 @@ class Explainer:
         options = self._generation(max_new_tokens, generation)
         trace = trace_samples(self.adapter, [sample], chosen.needs(settings), options)[0]
         return self._explanation(loaded, trace, chosen, settings, options if answer is None else None)
+
+    def explain_all(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        methods: Sequence[str],
+        answer: str | None = None,
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+    ) -> list[Explanation]:
+        """Explain one answer by several methods; methods that can share a run of the model do."""
+        resolved = [resolve(method) for method in methods]
+        loaded = load_image(image)
+        sample = self._sample(loaded, prompt, answer)
+        options = self._generation(max_new_tokens, generation)
+        results: list[Explanation | None] = [None] * len(resolved)
+        for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
+            trace = trace_samples(self.adapter, [sample], needs, options)[0]
+            for index in members:
+                results[index] = self._explanation(loaded, trace, *resolved[index], options if answer is None else None)
+        return [result for result in results if result is not None]
+
+    @torch.no_grad()
+    def answer_log_probabilities(
+        self, images: Sequence[ImageLike], prompt: str | Sequence[Message], answer: str, batch_size: int = 32
+    ) -> Any:
+        """log P of every token of a fixed answer under each image: float32 [images, tokens]."""
+        rows = []
+        for start in range(0, len(images), batch_size):
+            loaded = [load_image(image) for image in images[start : start + batch_size]]
+            samples = [self._sample(image, prompt, answer) for image in loaded]
+            traces = trace_samples(self.adapter, samples, Needs(top=1), {})
+            rows += [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
+        return np.stack(rows)
 
     def explain_batch(
         self,
@@ -233,6 +268,20 @@ class Explainer:
                 "python": platform.python_version(),
             },
         }
+
+
+def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:
+    """Needs grouped so that each group is served by one run."""
+    groups: list[tuple[Needs, list[int]]] = []
+    for index, need in enumerate(needs):
+        for at, (shared, members) in enumerate(groups):
+            both = shared.together(need)
+            if both is not None:
+                groups[at] = (both, [*members, index])
+                break
+        else:
+            groups.append((need, [index]))
+    return groups
 
 
 def _plain(value: Any) -> bool:

@@ -27,6 +27,16 @@ class Needs:
     top: int = 50
     replay: bool = False  # looks inside a second pass: attention, gradients, states of blocks
 
+    def together(self, other: Needs) -> Needs | None:
+        """Needs that one run serves for both, or None where no single run can."""
+        alone = {1.0}
+        kinds = {n.kind for n in (self, other) if set(n.scales) != alone}
+        if self.layer != other.layer or len(kinds) > 1:
+            return None
+        scales = tuple(sorted(set(self.scales) | set(other.scales)))
+        kind = kinds.pop() if kinds else self.kind
+        return Needs(scales, kind, self.layer, max(self.top, other.top), self.replay or other.replay)
+
 
 @dataclass(frozen=True)
 class View:

@@ -1,0 +1,1 @@
+"""Measurements that are not tests: tables for the documentation, each by one command."""

@@ -1,0 +1,37 @@
+"""On a CUDA device every method gives the CPU's maps, and bfloat16 models give finite ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import ercr
+from tests.conftest import FAMILIES
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+PROMPT, ANSWER = "Describe this image.", "a photo of a dog and two umbrellas"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_method_agrees_with_the_cpu(load, checkpoint, picture, family):
+    there = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="float32", device_map="cuda")
+    half = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="bfloat16", device_map="cuda")
+    names = list(ercr.methods.methods())
+    here = load(family).explain_all(picture, PROMPT, methods=names, answer=ANSWER)
+    for name, cpu in zip(names, here, strict=True):
+        gpu = there.explain(picture, PROMPT, method=name, answer=ANSWER)
+        apart = np.abs(gpu.maps - cpu.maps)
+        assert np.quantile(apart, 0.99) < 5e-3, (name, apart.max())
+        assert np.isfinite(half.explain(picture, PROMPT, method=name, answer=ANSWER).maps).all(), name
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_generation_streams_and_batches_work_there(checkpoint, picture, family):
+    there = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="float32", device_map="cuda")
+    options = {"max_new_tokens": 6, "generation": {"min_new_tokens": 4}}
+    whole = there.explain(picture, PROMPT, **options)
+    streamed = there.stream(picture, PROMPT, **options).explanation()
+    np.testing.assert_allclose(streamed.maps, whole.maps, atol=1e-3)
+    both = there.explain_batch([picture, picture.resize((60, 90))], PROMPT, **options)
+    np.testing.assert_allclose(both[0].maps, whole.maps, atol=5e-3)

@@ -1,0 +1,19 @@
+"""Composed pictograms with exact masks and English captions, made from a seed; nothing is read from a picture file."""
+
+from .captions import PROMPT, Mention, counts, mentions
+from .dataset import Scene, SceneObject, Scenes, scene
+from .nouns import CATEGORIES, NOUNS, Noun
+
+__all__ = [
+    "CATEGORIES",
+    "NOUNS",
+    "PROMPT",
+    "Mention",
+    "Noun",
+    "Scene",
+    "SceneObject",
+    "Scenes",
+    "counts",
+    "mentions",
+    "scene",
+]

@@ -1,0 +1,113 @@
+"""Scenes by seed, alone or as a dataset of samples; it never trains or runs a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ..sample import Sample
+from .captions import PROMPT, write_caption
+from .compose import bank_tensor, compose, pack, visible
+from .layout import SHAPES, Layout, draw_layout
+from .nouns import CATEGORIES, NOUNS
+from .pictograms import Bank, load_bank
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """One object of a scene; its box is left, top, right, bottom of what can be seen of it."""
+
+    name: str
+    category_id: int
+    box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A composed picture and everything that is true of it."""
+
+    seed: int
+    image: Image.Image
+    masks: NDArray[np.bool_]  # [objects, H, W], what can be seen of each object
+    labels: NDArray[np.uint8]  # [H, W], category id of every pixel, 0 for the background
+    caption: str
+    objects: tuple[SceneObject, ...]
+
+
+def plan(seed: int, size: int = 224, shape: tuple[int, int] | None = None) -> tuple[Layout, str]:
+    """The layout and caption of a seed; `size` is the side of a square with the picture's area."""
+    rng = random.Random(seed)
+    drawn = rng.choice(SHAPES)
+    width, height = (round(edge * size / 224) for edge in shape or drawn)
+    layout = draw_layout(rng, width, height)
+    return layout, write_caption(rng, layout)
+
+
+def scene(seed: int, style: str | Path = "openmoji", size: int = 224) -> Scene:
+    """The scene of a seed. The same seed, style and size give the same scene on every CPU run."""
+    layout, caption = plan(seed, size)
+    generator = torch.Generator().manual_seed(seed)
+    packed, bank = pack([layout]), _bank(str(style))
+    picture = compose(packed, bank, generator)[0]
+    return finish(seed, layout, caption, picture, visible(packed, bank)[0])
+
+
+def finish(seed: int, layout: Layout, caption: str, picture: Tensor, masks: Tensor) -> Scene:
+    """A drawn layout as a `Scene`."""
+    pixels = (picture * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+    seen = masks[: len(layout.objects)].cpu().numpy()
+    labels = np.zeros(pixels.shape[:2], np.uint8)
+    objects = []
+    for placed, mask in zip(layout.objects, seen, strict=True):
+        noun = NOUNS[placed.noun]
+        labels[mask] = noun.category_id
+        objects.append(SceneObject(noun.name, noun.category_id, _box(mask)))
+    return Scene(seed, Image.fromarray(pixels), seen, labels, caption, tuple(objects))
+
+
+def _box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    rows, columns = np.nonzero(mask)
+    if rows.size == 0:
+        return (0, 0, 0, 0)
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+@lru_cache(maxsize=4)
+def _bank(style: str) -> Tensor:
+    bank: Bank = load_bank(style)
+    return bank_tensor(bank)
+
+
+class Scenes:
+    """The scenes of consecutive seeds as samples, drawn when they are asked for."""
+
+    def __init__(self, number: int = 1000, start: int = 0, style: str | Path = "openmoji", size: int = 224) -> None:
+        self.number, self.start, self.style, self.size = number, start, style, size
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: int) -> Sample:
+        if not -self.number <= index < self.number:
+            raise IndexError(f"Scene {index} was asked for, but there are {self.number}.")
+        drawn = scene(self.start + index % self.number, self.style, self.size)
+        return Sample(
+            id=f"scene-{drawn.seed}",
+            image=drawn.image,
+            prompt=PROMPT,
+            labels=drawn.labels,
+            categories=CATEGORIES,
+            references=(drawn.caption,),
+        )
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[i] for i in range(self.number))

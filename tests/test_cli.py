@@ -90,6 +90,8 @@ def test_mistakes_exit_with_two_and_one_sentence(run, photo, checkpoint, tmp_pat
         (["explain", photo, "-m", "scenes-qwen"], "neither a packaged model"),
         (["explain", photo, "-m", model, "--dtype", "float8"], "dtype must be"),
         (["explain", photo, "-m", model, "--max-new-tokens", "0"], "at least 1"),
+        (["explain", photo, "-m", model, "--device", "cuda"], "no CUDA device"),
+        (["demo", "-m", model, "--out", text], "cannot be made"),
     ]
     before = sorted(p.name for p in tmp_path.iterdir())
     for arguments, says in cases:

@@ -43,6 +43,12 @@ def test_occurrences_phrases_and_the_sentence(explanation):
     assert [w.text for w in explanation.prompt_words] == ["Describe", "this", "image", "."]
 
 
+def test_words_in_quotes_and_stars_are_found(load, picture):
+    marked = load("llava").explain(picture, "x", answer='a "dog" and a **cat** (on it)')
+    assert marked.word("dog").text.strip('"') == "dog"
+    assert "cat" in marked.word("cat").text
+
+
 def test_a_word_that_was_not_said_names_those_that_were(explanation):
     with pytest.raises(WordNotFound, match=r"did not say 'kangaroo'; it said: a, photo, of.*Did you mean 'kangaroos'"):
         explanation.word("kangaroo")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from ercr.errors import ErcrError, InputError
+from ercr.errors import ErcrError, InputError, OutputError
 from ercr.version import __version__
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def demo(
     """Draw a scene, let the packaged model describe it, and show the evidence for every word."""
     from ercr.demo import run
 
-    out.mkdir(parents=True, exist_ok=True) if out.parent.is_dir() else None
-    check_outputs([out / "report.html"], as_json)
+    check_outputs([], as_json)
     explainer = load_model(model, "auto", "auto")
+    make_folder(out)
     started = time.perf_counter()
     with working("Explaining"):
         explanation, files = run(explainer, out, seed)
@@ -146,7 +146,7 @@ def methods(as_json: JsonOption = None) -> None:
     if as_json is not None:
         emit_data(rows, as_json)
         return
-    table = Table("method", "what it is", "reads", "cost; memory", "switches", show_lines=True)
+    table = Table(Column("method", no_wrap=True), "what it is", "reads", "cost; memory", "switches", show_lines=True)
     for row in rows:
         switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
         title, price = f"{row['title']}\n[dim]{row['paper']}[/dim]", f"{row['cost']}; {row['memory']}"
@@ -188,6 +188,8 @@ def load_model(name: str | None, device: str, dtype: str) -> Explainer:
         if not sys.stderr.isatty():
             hub_logging.disable_progress_bar()
         options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
+        if device.startswith("cuda") and not _has_gpu():
+            raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
         if dtype not in ("auto", "float32", "bfloat16", "float16"):
             raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
         return Explainer.from_pretrained(name, dtype=dtype, **options)
@@ -197,6 +199,13 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
 
 
 def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
@@ -253,8 +262,8 @@ def show(explanation: Explanation, word: Any) -> None:
     if not explanation.words:
         notes.print("The model said nothing.")
         return
-    results.print(words_line(explanation))
-    if word is not None:
+    results.print(words_line(explanation), soft_wrap=True)
+    if word is not None and results.is_terminal:
         results.print(map_lines(word.map))
     if explanation.seen < 0.9995:
         notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
@@ -281,7 +290,8 @@ def _json_argument(arguments: list[str]) -> list[str]:
     result = []
     for index, argument in enumerate(arguments):
         result.append(argument)
-        if argument == "--json" and not (index + 1 < len(arguments) and arguments[index + 1].endswith(".json")):
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if argument == "--json" and not (following == "-" or following.endswith(".json")):
             result.append("-")
     return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class Explainer:
         results: list[Explanation | None] = [None] * len(resolved)
         for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
             trace = trace_samples(self.adapter, [sample], needs, options)[0]
+            sample = replace(sample, answer=trace.ids[trace.input_length :])  # one answer for all methods
             for index in members:
                 results[index] = self._explanation(loaded, trace, *resolved[index], options if answer is None else None)
         return [result for result in results if result is not None]
@@ -126,6 +127,8 @@ class Explainer:
         chosen, settings = resolve(method, **switches)
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[str | None] = [None] * len(images) if answers is None else list(answers)
+        if answers is not None and None in given:
+            raise InputError("Give an answer for every image, or none at all.")
         if not len(images) == len(per_image) == len(given):
             raise InputError(f"{len(images)} images need as many prompts and answers, or one prompt for all.")
         if batch_size < 1:
@@ -174,6 +177,8 @@ class Explainer:
         prepared = self.adapter.prepare(image.rgb, as_messages(prompt))
         if answer is None:
             return Sample(image.rgb, prepared)
+        if not isinstance(answer, str):
+            raise InputError(f"An answer must be text, not {type(answer).__name__}.")
         if not answer.strip():
             raise InputError("The answer to explain is empty: give at least one word.")
         return Sample(image.rgb, prepared, self.adapter.encode_answer(answer))
@@ -181,7 +186,10 @@ class Explainer:
     def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}.")
-        options = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **(generation or {})}
+        given = {key: value for key, value in (generation or {}).items() if value is not None}
+        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
+        if options.get("num_return_sequences", 1) != 1:
+            raise InputError("One answer is explained at a time: leave num_return_sequences at 1.")
         if not options["do_sample"]:
             # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
@@ -221,9 +229,7 @@ class Explainer:
 
     def _tokens(self, trace: Trace) -> Iterator[Token]:
         ids = trace.ids[trace.rows].tolist()
-        texts = pieces(self.adapter.tokenizer, ids[: trace.prompts]) + pieces(
-            self.adapter.tokenizer, ids[trace.prompts :]
-        )
+        texts = [text for part in _runs(trace.rows.tolist()) for text in pieces(self.adapter.tokenizer, ids[part])]
         top_ids = trace.text.top_ids[:, :_CANDIDATES].cpu()
         top = trace.text.top_probabilities[:, :_CANDIDATES].cpu().tolist()
         names = self.adapter.tokenizer.batch_decode(top_ids.reshape(-1, 1).tolist())
@@ -268,6 +274,12 @@ class Explainer:
                 "python": platform.python_version(),
             },
         }
+
+
+def _runs(positions: Sequence[int]) -> list[slice]:
+    """Ranges of consecutive positions: turns and the answer are decoded apart."""
+    starts = [i for i in range(len(positions)) if i == 0 or positions[i] != positions[i - 1] + 1]
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(positions)], strict=True)]
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:

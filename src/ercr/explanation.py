@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,7 +106,10 @@ class Explanation:
 
     @property
     def prompt(self) -> str:
-        return "".join(t.text for t in self.prompt_tokens).strip()
+        """The words of the user and of earlier turns; a new turn starts a new line."""
+        tokens = self.prompt_tokens
+        turns = _turns(tokens)
+        return "".join(("\n" if i in turns else "") + t.text for i, t in enumerate(tokens)).strip()
 
     @cached_property
     def words(self) -> tuple[Word, ...]:
@@ -119,7 +123,7 @@ class Explanation:
     def grouped(self, subwords: Subwords, kind: Literal["prompt", "answer"] = "answer") -> tuple[Word, ...]:
         """Words with their tokens' maps merged by `max`, `mean` or `first`."""
         tokens = self.tokens if kind == "answer" else self.prompt_tokens
-        groups = group([t.text for t in tokens])
+        groups = group([t.text for t in tokens], _turns(tokens))
         words = [self._merge([tokens[i] for i in indices], subwords) for indices in groups]
         spoken = [word for word in words if word.text]
         return tuple(Word(w.text, w.tokens, w.map, index) for index, w in enumerate(spoken))
@@ -140,7 +144,9 @@ class Explanation:
             return words[which]
         wanted = [w.lower() for w in which.split()]
         said = [w.text.lower() for w in words]
-        found = [i for i in range(len(said) - len(wanted) + 1) if wanted and said[i : i + len(wanted)] == wanted]
+        bare = [text.strip(string.punctuation) or text for text in said]  # 'dog' is said in '"dog'
+        starts = range(len(said) - len(wanted) + 1) if wanted else ()
+        found = [i for i in starts if wanted in (said[i : i + len(wanted)], bare[i : i + len(wanted)])]
         if not found:
             listed = ", ".join(dict.fromkeys(w.text for w in words)) or "nothing"
             raise WordNotFound(f"The model did not say {which!r}; it said: {listed}.{nearest(which.lower(), said)}")
@@ -249,6 +255,11 @@ class Explanation:
         from ercr.storage import as_json
 
         return as_json(self)
+
+
+def _turns(tokens: Sequence[Token]) -> frozenset[int]:
+    """Indices of tokens that do not follow the one before them in the sequence: a new turn began in between."""
+    return frozenset(i for i in range(1, len(tokens)) if tokens[i].position != tokens[i - 1].position + 1)
 
 
 def merge_maps(stack: NDArray[Any], subwords: Subwords) -> NDArray[Any]:

@@ -51,6 +51,10 @@ def load_image(source: ImageLike) -> LoadedImage:
     if isinstance(source, LoadedImage):
         return source
     if isinstance(source, Image.Image):
+        try:
+            source.load()
+        except Exception as error:
+            raise ImageError(f"The image is damaged or cut short: {error}.") from None
         return LoadedImage(_to_rgb(_upright(source, "the image"), "the image"))
     if isinstance(source, np.ndarray):
         return LoadedImage(_from_array(source))

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ercr.errors import InputError
 from ercr.explanation import Explanation
 from ercr.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result
@@ -107,7 +108,7 @@ class Stream:
         ids = trace.ids[trace.input_length :].tolist()
         return Step(
             index=len(ids) - 1,
-            text=pieces(tokenizer, ids[-_TAIL:])[-1],
+            text=pieces(tokenizer, ids[-_TAIL:], complete=False)[-1],
             id=ids[-1],
             probability=float(trace.text.log_probabilities[-1].exp()),
             map=np.asarray(newest.float().cpu().numpy(), np.float32),
@@ -146,8 +147,10 @@ class Speaker:
         if not self._prompt_seen:
             self._prompt_seen = True
             return
+        if value.numel() != 1:
+            raise InputError("Assisted decoding cannot stream: use explain(), or leave the assistant out.")
         norm, layer = self._recorder.take()
-        self._queue.put((int(value.flatten()[-1]), norm, layer))
+        self._queue.put((int(value), norm, layer))
 
     def end(self) -> None:
         """Called by `generate` after the last token."""

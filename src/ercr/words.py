@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 _BROKEN = "\ufffd"
 _CJK = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 
 
-def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def pieces(tokenizer: Any, ids: Sequence[int], complete: bool = True) -> list[str]:
     """What each token adds to the text; a token that ends inside a character adds nothing.
 
     Decoding a token alone loses its leading space in some tokenizers, so each is decoded behind the piece before it.
+    If the text is not complete, its last character may still be open, too.
     """
     result: list[str] = []
     start = done = 0  # the piece before the open one is ids[start:done]
@@ -24,7 +25,7 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
                 list(ids[start : index + 1]), skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         )
-        if text.endswith(_BROKEN) and index + 1 < len(ids):
+        if text.endswith(_BROKEN) and (index + 1 < len(ids) or not complete):
             result.append("")
             continue
         result.append(text[len(before) :])
@@ -35,11 +36,11 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     return result
 
 
-def group(texts: Sequence[str]) -> list[list[int]]:
+def group(texts: Sequence[str], breaks: Set[int] = frozenset()) -> list[list[int]]:
     """Indices of the tokens of each word.
 
-    A word starts at the first token, at a leading space, at ASCII punctuation and at a CJK character. Tokens that
-    hold only the first bytes of a character go with the token that completes it.
+    A word starts at the first token, at a leading space, at ASCII punctuation, at a CJK character and at `breaks`.
+    Tokens that hold only the first bytes of a character go with the token that completes it.
     """
     words: list[list[int]] = []
     held: list[int] = []
@@ -47,7 +48,7 @@ def group(texts: Sequence[str]) -> list[list[int]]:
         held.append(index)
         if not text and index + 1 < len(texts):
             continue
-        if words and text and not _starts_word(text):
+        if words and text and not _starts_word(text) and breaks.isdisjoint(held):
             words[-1].extend(held)
         elif text or not words:
             words.append(held)

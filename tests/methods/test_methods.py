@@ -223,6 +223,12 @@ def test_switches_can_be_written_behind_the_name():
         ("ercr:k", InputError, "name=value"),
         ("ercr:p=1.5", InputError, "below 1"),
         ("ercr:weights=1/2", InputError, "3 numbers"),
+        ("ercr:eps=0", InputError, "eps above 0"),
+        ("ercr:filter=maybe", InputError, "on or off"),
+        ("ercr:p=off", InputError, "a number"),
+        ("ercr:k=2.5", InputError, "whole number"),
+        ("attention:layer=x", InputError, "whole number"),
+        ("llava_cam:layer=1.5", InputError, "whole number"),
     ],
 )
 def test_wrong_methods_and_switches_say_what_is_right(spec, error, says):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,7 +52,12 @@ def test_grad_cam_pp_and_layer_cam_equal_the_grad_cam_package(checkpoint, pictur
 
 def text_model(family, arrays, shape):
     """The recorded text model inside a multimodal one of ours, with what the rules need of an adapter."""
-    from transformers import InternVLConfig, InternVLForConditionalGeneration, LlavaConfig, LlavaForConditionalGeneration
+    from transformers import (
+        InternVLConfig,
+        InternVLForConditionalGeneration,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+    )
 
     shape = {**shape, "rope_parameters": {"rope_type": "default", "rope_theta": shape.pop("rope_theta")}}
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -67,7 +73,8 @@ def text_model(family, arrays, shape):
     text = {k.removeprefix("model.model."): v for k, v in arrays.items() if k.startswith("model.model.")}
     model.model.language_model.load_state_dict(text)
     model.lm_head.weight.data = arrays["model.lm_head.weight"]
-    return SimpleNamespace(model=model, config=model.config, blocks=model.model.language_model.layers)
+    blocks = model.model.language_model.layers
+    return SimpleNamespace(model=model, config=model.config, blocks=blocks, lock=threading.RLock())
 
 
 @pytest.mark.parametrize("rule", ["attn", "cp"])
@@ -92,7 +99,9 @@ def test_relevance_equals_lxt(family, rule):
 @pytest.mark.skipif(not LXT_PYTHON.exists(), reason="the environment with lxt is not there (make references)")
 def test_the_recorded_figures_are_what_lxt_says(tmp_path):
     run = subprocess.run(
-        [str(LXT_PYTHON), str(ROOT / "tests/references/lxt_relevance.py"), str(tmp_path)], capture_output=True, text=True
+        [str(LXT_PYTHON), str(ROOT / "tests/references/lxt_relevance.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     for family in ("llama", "qwen2"):

@@ -68,7 +68,7 @@ def test_a_batch_equals_its_samples_one_by_one(load, picture, family):
 def test_a_stream_equals_the_batch_and_can_be_left_early(load, picture, family):
     explainer = load(family)
     options = {"max_new_tokens": 7, "generation": {"min_new_tokens": 5}}
-    for method in ("ercr", "tam", "cam"):
+    for method in ("ercr", "tam", "cam", "cam:layer=1"):
         whole = explainer.explain(picture, PROMPT, method=method, **options)
         stream = explainer.stream(picture, PROMPT, method=method, **options)
         steps = list(stream)
@@ -80,6 +80,45 @@ def test_a_stream_equals_the_batch_and_can_be_left_early(load, picture, family):
         assert step.index == 0
         break
     assert not hooks(explainer.adapter.model)
+
+
+def test_two_streams_at_once_do_not_mix(load, picture):
+    explainer = load("qwen2_vl")
+    options = {"max_new_tokens": 6, "generation": {"min_new_tokens": 6}}
+    images = [picture, picture.resize((200, 60))]
+    alone = [explainer.explain(image, PROMPT, **options) for image in images]
+    streams = [explainer.stream(image, PROMPT, **options) for image in images]
+    for _ in zip(*streams, strict=True):
+        explainer.explain(picture, PROMPT, answer="a dog")
+    for stream, whole in zip(streams, alone, strict=True):
+        np.testing.assert_allclose(stream.explanation().maps, whole.maps, atol=2e-5)
+
+
+def test_lower_limits_on_pixels_do_not_undo_a_views_factor(load, picture, monkeypatch):
+    adapter = load("qwen2_vl").adapter
+    limits = {"shortest_edge": 80 * 80, "longest_edge": 160 * 160}
+    monkeypatch.setattr(adapter.image_processor, "size", type(adapter.image_processor.size)(**limits))
+    anchor = adapter.image_inputs(picture)[1]
+    grids = [adapter.view_inputs(picture, anchor, scale, "pad")[1].grid for scale in (0.5, 0.75)]
+    assert grids[0] != grids[1]
+    assert all(view[0] < anchor.grid[0] and view[1] < anchor.grid[1] for view in grids)
+
+
+def test_templates_that_want_plain_strings_get_them(load, picture):
+    from ercr.models.loading import wrap_model
+
+    adapter = load("llava").adapter
+    template = (
+        "{% for m in messages %}{% if m['content'] is string %}{{ m['role'] + ': ' + m['content'] }}{% else %}"
+        "{% if m['role'] != 'user' %}{{ raise_exception('strings only') }}{% endif %}user: {% for c in m['content'] %}"
+        "{{ '<image>' if c['type'] == 'image' else c['text'] }}{% endfor %}{% endif %} {% endfor %}assistant:"
+    )
+    tokenizer = copy.deepcopy(adapter.tokenizer)
+    tokenizer.chat_template = template
+    explainer = ercr.Explainer(adapter.model, (tokenizer, adapter.image_processor))
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is it?"}]
+    assert explainer.explain(picture, turns, answer="a dog").prompt == "What is it?"
+    assert wrap_model(adapter.model, (tokenizer, adapter.image_processor)).chat_template == template
 
 
 @sweep
@@ -113,7 +152,8 @@ def test_prompt_tokens_are_the_users_words_and_nothing_else(load, picture, famil
         {"role": "user", "content": [{"type": "text", "text": "And near it?"}]},
     ]
     talk = explainer.explain(picture, turns, answer="a sofa")
-    assert "".join(t.text for t in talk.prompt_tokens).replace(" ", "") == "Whatisinthepicture?acatAndnearit?"
+    assert [line.strip() for line in talk.prompt.splitlines()] == ["What is in the picture?", "a cat", "And near it?"]
+    assert [w.text for w in talk.prompt_words][5:] == ["?", "a", "cat", "And", "near", "it", "?"]
     first_image = int(explainer.adapter.prepare(picture, as_messages(turns)).visual[0])
     assert all(t.position > first_image for t in talk.prompt_tokens)
 
@@ -211,6 +251,9 @@ def test_other_models_are_refused_with_the_families_named():
         ),
         ("look at <image> here", None, "reads as a picture"),
         (PROMPT, "", "answer to explain is empty"),
+        (PROMPT, ["a"], "must be text"),
+        (5, None, "text or a list of messages"),
+        ([{"role": "user", "content": ["hi"]}], None, "content must be text"),
     ],
 )
 def test_bad_prompts_and_answers_get_one_clear_sentence(load, picture, prompt, answer, says):
@@ -226,6 +269,7 @@ def test_images_of_extreme_shape_work_or_say_why_not(load):
         assert np.isfinite(load(family).explain(dot, PROMPT, answer="a dog").maps).all()
     with pytest.raises(ImageError, match="200:1"):
         load("qwen2_vl").explain(ribbon, PROMPT, answer="a dog")
+    assert np.isfinite(load("qwen2_vl").explain(ribbon.resize((1200, 6)), PROMPT, answer="a dog").maps).all()
     for family in ("llava", "internvl"):
         assert np.isfinite(load(family).explain(ribbon, PROMPT, answer="a dog").maps).all()
     # the official padding makes a square of the longer side, so a shorter ribbon is enough here
@@ -235,3 +279,35 @@ def test_images_of_extreme_shape_work_or_say_why_not(load):
 def test_a_layer_outside_the_model_is_refused(load, picture):
     with pytest.raises(InputError, match="layer must lie between -4 and 3"):
         load("llava").explain(picture, PROMPT, answer="a dog", layer=9)
+    with pytest.raises(InputError, match="layer must lie between -3 and 2"):
+        load("llava").explain(picture, PROMPT, answer="a dog", method="attention", layer=9)
+
+
+def test_options_that_would_mix_answers_up_are_refused(load, picture, monkeypatch):
+    explainer = load("llava")
+    with pytest.raises(InputError, match="every image"):
+        explainer.explain_batch([picture, picture], PROMPT, answers=["a dog", None])
+    with pytest.raises(InputError, match="num_return_sequences"):
+        explainer.explain(picture, PROMPT, generation={"num_return_sequences": 2, "do_sample": True})
+
+    def several_at_once(streamer, input_ids, **options):
+        streamer.put(input_ids)
+        streamer.put(torch.tensor([5, 6]))
+
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="Assisted decoding"):
+        patch.setattr(explainer.adapter.model, "generate", several_at_once)
+        list(explainer.stream(picture, PROMPT))
+    sampled = {"do_sample": True, "suppress_tokens": [explainer.adapter.image_token_id]}
+    both = explainer.explain_all(picture, PROMPT, methods=["cam", "cam:layer=1"], max_new_tokens=5, generation=sampled)
+    assert both[0].text == both[1].text
+
+
+def test_half_precision_models_rank_by_float32_logits(checkpoint, picture):
+    explainer = ercr.Explainer.from_pretrained(str(checkpoint("llava")), dtype="bfloat16")
+    adapter = explainer.adapter
+    prepared = adapter.prepare(picture, as_messages(PROMPT))
+    sample = Sample(picture, prepared, adapter.encode_answer("a dog"))
+    trace = trace_samples(adapter, [sample], Needs(), {})[0]
+    precise = trace.text.emit_states.float() @ adapter.head.weight.float().T
+    expected = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))[:50] for row in precise.tolist()]
+    assert trace.text.top_ids.tolist() == expected

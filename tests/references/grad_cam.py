@@ -1,6 +1,6 @@
 """Run on its own, where the grad-cam package can be imported: its maps for given activations and gradients.
 
-    python grad_cam.py INPUT.npz OUTPUT.npz        arrays `activations` [N, c], `gradients` [R, N, c], `grid` [2]
+python grad_cam.py INPUT.npz OUTPUT.npz        arrays `activations` [N, c], `gradients` [R, N, c], `grid` [2]
 """
 
 from __future__ import annotations

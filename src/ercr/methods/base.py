@@ -63,11 +63,27 @@ def make_settings(method: Method, given: dict[str, Any]) -> Any:
         if name not in known:
             choices = ", ".join(known) or "none"
             raise InputError(f"Method {method.name!r} has no setting {name!r}; it has {choices}.{nearest(name, known)}")
-    try:
-        values = {name: _typed(value) if isinstance(value, str) else value for name, value in given.items()}
-        return method.settings(**values)
-    except TypeError as error:
-        raise InputError(f"Method {method.name!r} cannot take these settings: {error}.") from None
+    values = {name: _fitting(name, value, known[name].default) for name, value in given.items()}
+    return method.settings(**values)
+
+
+def _fitting(name: str, value: Any, default: Any) -> Any:
+    """A switch's value in the type of its default; text (from a command line) is read first."""
+    value = _typed(value) if isinstance(value, str) else value
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        value = value.item()  # a NumPy or torch scalar
+    if isinstance(default, bool) or isinstance(value, bool):
+        if not (isinstance(default, bool) and isinstance(value, bool)):
+            raise InputError(
+                f"{name} must be {'on or off' if isinstance(default, bool) else 'a number'}, not {value!r}."
+            )
+    elif isinstance(default, int) and not isinstance(value, int):
+        raise InputError(f"{name} must be a whole number, not {value!r}.")
+    elif isinstance(default, float):
+        if not isinstance(value, int | float):
+            raise InputError(f"{name} must be a number, not {value!r}.")
+        value = float(value)
+    return value
 
 
 def _typed(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,8 @@ class ErcrSettings(Settings):
             object.__setattr__(self, "weights", _as_numbers("weights", self.weights))
             if len(self.weights) != len(self.scales) or min(self.weights) < 0 or sum(self.weights) <= 0:
                 raise InputError(f"weights must be {len(self.scales)} numbers >= 0 with a positive sum.")
-        if not 1 <= self.k <= 200 or not 0 <= self.p < 1 or not self.eps >= 0:
-            raise InputError("k must be 1 to 200, p at least 0 and below 1, and eps at least 0.")
+        if not 1 <= self.k <= 200 or not 0 <= self.p < 1 or not self.eps > 0:
+            raise InputError("k must be 1 to 200, p at least 0 and below 1, and eps above 0.")
 
     @property
     def kind(self) -> ViewKind:
@@ -70,8 +71,8 @@ def _as_numbers(name: str, value: Any) -> tuple[float, ...]:
         numbers = tuple(float(v) for v in (value if isinstance(value, list | tuple) else (value,)))
     except (TypeError, ValueError):
         raise InputError(f"{name} must be numbers, such as 0.5/0.75/1, not {value!r}.") from None
-    if not numbers:
-        raise InputError(f"{name} must hold at least one number.")
+    if not numbers or not all(math.isfinite(number) for number in numbers):
+        raise InputError(f"{name} must hold at least one number, all finite.")
     return numbers
 
 

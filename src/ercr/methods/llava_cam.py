@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ercr.errors import InputError
 from ercr.methods.base import Settings
 from ercr.methods.inside import register_inside
 from ercr.trace import Trace
@@ -14,6 +15,10 @@ from ercr.trace import Trace
 @dataclass(frozen=True)
 class LlavaCamSettings(Settings):
     layer: int | None = None  # block, counted from 0 or from the end; by default the published one for the model
+
+    def __post_init__(self) -> None:
+        if self.layer is not None and not isinstance(self.layer, int):
+            raise InputError(f"layer must be a whole number, not {self.layer!r}.")
 
 
 def llava_cam(trace: Trace, tokens: slice, settings: LlavaCamSettings) -> Tensor:

@@ -10,6 +10,8 @@ from torch import Tensor
 from ercr.geometry import Geometry
 from ercr.trace import Trace, View
 
+_FLAT = 1e-6
+
 
 def scores(states: Tensor, rows: Tensor) -> Tensor:
     """W_U z for some vocabulary rows: [R, d] and [N, d] to [R, N], in float32 or better."""
@@ -62,6 +64,7 @@ def normalise(maps: Tensor, valid: Tensor, extra: Tensor | None = None) -> Tenso
         low = torch.minimum(low, extra.nan_to_num(nan=torch.inf).amin(-1))
         high = torch.maximum(high, extra.nan_to_num(nan=-torch.inf).amax(-1))
     span = (high - low)[..., None, None]
-    flat = span <= 0
+    # what interpolation leaves of a constant is rounding, not evidence
+    flat = span <= _FLAT * high.abs()[..., None, None]
     scaled = (maps - low[..., None, None]) / span.masked_fill(flat, 1.0)
     return scaled.masked_fill(flat | ~valid, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ class Adapter(ABC):
         self.image_processor = image_processor
         self.chat_template = chat_template
         self.config = model.config
+        self.lock = threading.RLock()  # a model keeps state while it runs (rotary offsets, hooks): one run at a time
 
     # what differs between families
 

@@ -29,6 +29,8 @@ def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
         if not prompt.strip():
             raise InputError("The prompt is empty: ask the model something, such as 'Describe this image.'.")
         return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+    if not isinstance(prompt, list | tuple):
+        raise InputError(f"A prompt must be text or a list of messages, not {type(prompt).__name__}.")
     if not prompt:
         raise InputError("The conversation is empty: give at least one user message.")
     messages = [_normalise(message) for message in prompt]
@@ -51,8 +53,10 @@ def _normalise(message: Message) -> Message:
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
     for part in parts:
-        if part.get("type") not in ("text", "image") or (
-            part["type"] == "text" and not isinstance(part.get("text"), str)
+        if (
+            not isinstance(part, dict)
+            or part.get("type") not in ("text", "image")
+            or (part["type"] == "text" and not isinstance(part.get("text"), str))
         ):
             raise InputError("A message's content must be text or a list of {'type': 'text'|'image'} parts.")
     return {"role": message["role"], "content": [dict(part) for part in parts]}
@@ -92,10 +96,21 @@ def _refuse_image_token(messages: Sequence[Message], image_token: str) -> None:
 def _render(tokenizer: Any, template: str | None, messages: Sequence[Message]) -> str:
     if template is None:
         raise InputError("This checkpoint has no chat template; add chat_template.jinja to its folder.")
-    text = tokenizer.apply_chat_template(
-        list(messages), chat_template=template, tokenize=False, add_generation_prompt=True
-    )
-    return str(text)
+    for turns in (list(messages), [_plain_text(message) for message in messages]):
+        try:
+            options = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+            return str(tokenizer.apply_chat_template(turns, **options))
+        # templates fail in many ways on a list where they expect a string; then they get a string
+        except Exception as error:
+            reason = " ".join(str(error).split())
+    raise InputError(f"The chat template cannot render this conversation: {reason}.")
+
+
+def _plain_text(message: Message) -> Message:
+    """A turn of text alone with its content as one string, which some templates expect."""
+    if any(part["type"] != "text" for part in message["content"]):
+        return message
+    return {**message, "content": "".join(part["text"] for part in message["content"])}
 
 
 def _text_spans(tokenizer: Any, template: str | None, messages: Sequence[Message], text: str) -> list[tuple[int, int]]:

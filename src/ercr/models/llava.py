@@ -35,7 +35,10 @@ class Llava(Adapter):
     @property
     def _class_tokens(self) -> int:
         """The tower's class token stays in front of the patches unless the default strategy drops it."""
-        return 0 if self.config.vision_feature_select_strategy == "default" else 1
+        if self.config.vision_feature_select_strategy == "default":
+            return 0
+        tower = self.model.model.vision_tower
+        return int(any(name.endswith("class_embedding") for name, _ in tower.named_parameters()))
 
     @property
     def mlp_cam_block(self) -> int:

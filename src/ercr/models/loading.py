@@ -42,7 +42,8 @@ def _image_processor(name: str, source: dict[str, Any]) -> Any:
         return transformers.AutoImageProcessor.from_pretrained(name, **source)
     # some versions' AutoImageProcessor asks for torchvision even where the Pillow class would do
     stated, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name, **source)
-    kind = str(stated.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil") + "Pil"
+    named = stated.get("image_processor_type") or str(stated.get("feature_extractor_type", ""))
+    kind = str(named).replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast").removesuffix("Pil") + "Pil"
     processor = getattr(transformers, kind, None)
     if processor is None:
         raise CheckpointError(f"The image processor {kind.removesuffix('Pil')!r} needs torchvision: install it.")
@@ -154,6 +155,8 @@ class _translated_errors:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | ValueError | KeyError | RuntimeError) and not isinstance(error, InputError):
+        if isinstance(
+            error, OSError | ValueError | KeyError | RuntimeError | AssertionError | ImportError
+        ) and not isinstance(error, InputError):
             detail = " ".join(str(error).split())
             raise CheckpointError(f"The checkpoint {self.name} cannot be loaded: {detail[:300]}") from error

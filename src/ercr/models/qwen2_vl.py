@@ -35,21 +35,19 @@ class Qwen2VL(Adapter):
     ) -> tuple[dict[str, Tensor], Geometry]:
         """Resize by the factor, then the family's own resize; this family needs no padding.
 
-        Where the pixel limits fixed the anchor's size they would undo the factor as well, so then the anchor's size
-        is what is scaled, with the limits lifted.
+        The pixel limits would undo the factor, so they are lifted; where they decided the anchor's size, that size
+        is what is scaled.
         """
         cell = self._cell
         free = tuple(max(cell, round(side / cell) * cell) for side in (image.height, image.width))
-        anchor_size = tuple(cells * cell for cells in anchor.grid)
-        if free == anchor_size:
-            height, width = round(image.height * scale), round(image.width * scale)
-        else:
-            height, width = (round(side * scale) for side in anchor_size)
-        scaled = image.resize(
-            (max(1, width), max(1, height)), resample=Image.Resampling(int(self.image_processor.resample))
-        )
+        anchor_size = (anchor.grid[0] * cell, anchor.grid[1] * cell)
+        base = (image.height, image.width) if free == anchor_size else anchor_size
+        height, width = (max(1, round(side * scale)) for side in base)
+        # rounding must not make a ribbon narrower than the family takes
+        height, width = max(height, -(-width // _MAX_ASPECT)), max(width, -(-height // _MAX_ASPECT))
+        scaled = image.resize((width, height), resample=Image.Resampling(int(self.image_processor.resample)))
         limits = {"shortest_edge": cell * cell, "longest_edge": max(height * width, anchor_size[0] * anchor_size[1])}
-        return self._process(scaled, image.size, {} if free == anchor_size else {"size": limits})
+        return self._process(scaled, image.size, {"size": limits})
 
     def _process(
         self, image: Image.Image, original: tuple[int, int], options: dict[str, Any] | None = None

@@ -37,8 +37,9 @@ def tint(evidence: float) -> Style:
 
 
 def map_lines(map_: Floats) -> Text:
-    """A map on the token grid: two rows of cells per line of text, the upper half block coloured twice."""
-    cells = map_[:, :_MAX_COLUMNS]
+    """A map on the token grid: two rows of cells per line of text, a half block in two colours; wide maps thinned."""
+    step = -(-map_.shape[1] // _MAX_COLUMNS)
+    cells = map_[::step, ::step]
     if len(cells) % 2:
         cells = np.vstack([cells, np.zeros_like(cells[:1])])
     colours = colour(cells, _COLORMAP)
@@ -57,8 +58,7 @@ def render(explanation: Explanation, word: Word | None, width: int | None) -> st
     console = Console(file=buffer, force_terminal=True, color_system="truecolor", width=width or 100)
     console.print(words_line(explanation))
     if word is not None:
-        console.print(
-            f"\n[bold]{word.text}[/bold]  evidence {word.evidence:.2f}  p {word.probability:.2f}", highlight=False
-        )
+        facts = f"  evidence {word.evidence:.2f}  p {word.probability:.2f}"
+        console.print(Text.assemble("\n", (word.text, "bold"), facts))
         console.print(map_lines(word.map))
     return buffer.getvalue().rstrip("\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,10 @@ class Attention:
     value: Tensor
     scaling: float
     window: int | None  # sliding window, in positions
+
+    def to(self, device: torch.device) -> Attention:
+        """The same on another device; blocks of a large model may live on several."""
+        return replace(self, query=self.query.to(device), key=self.key.to(device), value=self.value.to(device))
 
     @property
     def heads(self) -> int:
@@ -71,7 +75,8 @@ class Attention:
         parts = []
         for part in self._chunks(positions):
             weights = self.probabilities(part, values, self.value).to(values.dtype)
-            parts.append(self.module.o_proj((weights @ values).transpose(0, 1).flatten(1)))
+            mixed = (weights @ values).transpose(0, 1).flatten(1)
+            parts.append(self.module.o_proj(mixed).to(values.device))
         return torch.cat(parts)
 
     def _chunks(self, positions: Tensor) -> tuple[Tensor, ...]:
@@ -107,14 +112,15 @@ def attention_backend(adapter: Adapter, wrap: Callable[[Backend], Backend]) -> I
     def chosen(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         return (wrapped if id(module) in ours else original)(module, *args, **kwargs)
 
-    functions[name] = chosen
-    try:
-        yield
-    finally:
-        if had_local:
-            functions[name] = before
-        else:
-            del functions[name]
+    with adapter.lock:
+        functions[name] = chosen
+        try:
+            yield
+        finally:
+            if had_local:
+                functions[name] = before
+            else:
+                del functions[name]
 
 
 def observe(seen: Callable[[int, Attention], None]) -> Callable[[Backend], Backend]:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ercr.errors import InputError
 from ercr.geometry import Geometry
 from ercr.models.base import Prepared, ViewKind
 
@@ -36,6 +37,13 @@ class Needs:
         scales = tuple(sorted(set(self.scales) | set(other.scales)))
         kind = kinds.pop() if kinds else self.kind
         return Needs(scales, kind, self.layer, max(self.top, other.top), self.replay or other.replay)
+
+
+def checked_layer(layer: int, count: int) -> int:
+    """A layer counted from 0 or from the end, as an index; refused outside the model."""
+    if not -count <= layer < count:
+        raise InputError(f"layer must lie between {-count} and {count - 1} for this model, not {layer}.")
+    return layer % count
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,23 @@ that stops at the last image token. Vocabulary-wide logits are computed at text 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ercr.errors import InputError, ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
-from ercr.trace.data import Needs, Sample, TextRows, Trace, View
+from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer
 from ercr.trace.replay import Replay
 
-_LOGIT_ENTRIES = 2**24  # vocabulary-wide logits held at once: 64 MB of float32
+_HEAD_ROWS = 8192  # rows of the head in float32 at once
+_RANK_ENTRIES = 2**21  # logits ranked at once; ranking takes several 8-byte copies of them
 
 
 class Recorder:
@@ -30,10 +33,9 @@ class Recorder:
         self.norm: list[Tensor] = []
         self.block: list[Tensor] = []
         self._adapter = adapter
-        blocks = len(adapter.blocks)
-        if not -blocks - 1 <= layer <= blocks:
-            raise InputError(f"layer must lie between {-blocks - 1} and {blocks} for this model, not {layer}.")
-        self._index = layer % (blocks + 1)  # 0: embeddings, n: after block n, last: after the final norm
+        self._thread = 0
+        # 0: embeddings, n: after block n, last: after the final norm
+        self._index = checked_layer(layer, len(adapter.blocks) + 1)
 
     @property
     def at_end(self) -> bool:
@@ -41,15 +43,17 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        handles = [self._adapter.final_norm.register_forward_hook(self._keep(self.norm))]
-        try:
-            if not self.at_end:
-                block = self._adapter.blocks[self._index]
-                handles.append(block.register_forward_pre_hook(self._keep_input(self.block), with_kwargs=True))
-            yield self
-        finally:
-            for handle in handles:
-                handle.remove()
+        with self._adapter.lock:
+            self._thread = threading.get_ident()
+            handles = [self._adapter.final_norm.register_forward_hook(self._keep_output)]
+            try:
+                if not self.at_end:
+                    block = self._adapter.blocks[self._index]
+                    handles.append(block.register_forward_pre_hook(self._keep_input, with_kwargs=True))
+                yield self
+            finally:
+                for handle in handles:
+                    handle.remove()
 
     def take(self) -> tuple[Tensor, Tensor]:
         """Final states and states of the asked layer [B, positions, d] since the last call."""
@@ -66,16 +70,14 @@ class Recorder:
         norm: Tensor = self._adapter.final_norm(layer_states)
         return norm
 
-    @staticmethod
-    def _keep(into: list[Tensor]) -> Callable[..., None]:
-        return lambda module, args, output: into.append(output)
+    def _keep_output(self, _: nn.Module, args: Any, output: Tensor) -> None:
+        # a stream's maps are made in another thread, which may call the same norm
+        if threading.get_ident() == self._thread:
+            self.norm.append(output)
 
-    @staticmethod
-    def _keep_input(into: list[Tensor]) -> Callable[..., None]:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            into.append(args[0] if args else kwargs["hidden_states"])
-
-        return hook
+    def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() == self._thread:
+            self.block.append(args[0] if args else kwargs["hidden_states"])
 
 
 @torch.no_grad()
@@ -123,8 +125,9 @@ def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, g
     length = inputs["input_ids"].shape[1]
     with recorder.recording():
         sequences = adapter.model.generate(**inputs, **generation)
-    sequences = getattr(sequences, "sequences", sequences)[: len(samples)]
-    answers = [cut_answer(adapter, row[length:].cpu()) for row in sequences]
+    sequences = getattr(sequences, "sequences", sequences)
+    ends = generation.get("eos_token_id", adapter.model.generation_config.eos_token_id)
+    answers = [cut_answer(row[length:].cpu(), ends, pad_token(adapter)) for row in sequences]
     norm, layer = recorder.take()
     # beams, assistants and the like visit other positions: then the answers are read again in one pass
     if norm.shape[:2] != (len(samples), sequences.shape[1] - 1):
@@ -176,7 +179,7 @@ def assemble(
         views=views,
         vocabulary=vocabulary_size(adapter),
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(states.device),
-        argmax=lambda wanted: logits(adapter, wanted).argmax(-1),
+        argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: respell(adapter, wanted),
         inside=Replay(adapter, prepared.with_answer(answer), rows - 1, ids[rows]) if needs.replay else None,
     )
@@ -202,24 +205,36 @@ def vocabulary_size(adapter: Adapter) -> int:
 
 
 def logits(adapter: Adapter, states: Tensor) -> Tensor:
-    """Vocabulary-wide logits [R, V] as the model's head gives them, in float32."""
-    out: Tensor = adapter.head(states)
-    return out.to(torch.promote_types(out.dtype, torch.float32))
+    """Vocabulary-wide logits [R, V] in float32 or better, whatever the model's precision.
+
+    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. The head's
+    rows are widened a few thousand at a time, so the whole matrix never exists twice.
+    """
+    weight = getattr(adapter.head, "weight", None)
+    wide = weight is not None and torch.promote_types(weight.dtype, torch.float32) == weight.dtype
+    if wide or not isinstance(adapter.head, nn.Linear) or weight is None or weight.device.type == "meta":
+        out: Tensor = adapter.head(states)
+        return out.to(torch.promote_types(out.dtype, torch.float32))
+    bias = adapter.head.bias
+    precise = states.to(weight.device, torch.float32)
+    parts = [
+        F.linear(precise, part.float(), None if bias is None else bias[start : start + len(part)].float())
+        for start, part in zip(range(0, len(weight), _HEAD_ROWS), weight.split(_HEAD_ROWS), strict=True)
+    ]
+    return torch.cat(parts, dim=-1)
 
 
 def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
     """Top lists [R, k], their probabilities, and the log-probabilities [R] of the targets; ties by lower id."""
     vocabulary = vocabulary_size(adapter)
-    step = max(1, _LOGIT_ENTRIES // vocabulary)
-    parts = []
-    for start in range(0, len(states), step):
-        scores = logits(adapter, states[start : start + step])[:, :vocabulary].float()
-        total = scores.logsumexp(-1, keepdim=True)
-        top = stable_top(scores, min(depth, vocabulary))
-        chosen = scores.gather(1, targets[start : start + step, None].to(scores.device))
-        parts.append((top, (scores.gather(1, top) - total).exp(), (chosen - total)[:, 0]))
-    ids, probabilities, own = (torch.cat(column).to(states.device) for column in zip(*parts, strict=True))
-    return ids, probabilities, own
+    scores = logits(adapter, states)[:, :vocabulary].float()
+    total = scores.logsumexp(-1, keepdim=True)
+    step = max(1, _RANK_ENTRIES // vocabulary)
+    parts = [stable_top(scores[i : i + step], min(depth, vocabulary)) for i in range(0, len(scores), step)]
+    top = torch.cat(parts) if parts else scores[:, :0].long()
+    own = scores.gather(1, targets[:, None].to(scores.device)) - total
+    listed = (scores.gather(1, top) - total).exp()
+    return top.to(states.device), listed.to(states.device), own[:, 0].to(states.device)
 
 
 def stable_top(scores: Tensor, depth: int) -> Tensor:
@@ -238,12 +253,14 @@ def check_finite(states: Tensor, where: str) -> None:
         )
 
 
-def cut_answer(adapter: Adapter, tokens: Tensor) -> Tensor:
+def cut_answer(tokens: Tensor, ends: int | Sequence[int] | None, pad: int) -> Tensor:
     """The answer up to and including its end token, without the padding that a batch adds."""
-    ends = adapter.model.generation_config.eos_token_id
-    ends = [ends] if isinstance(ends, int) else list(ends or [])
-    at = torch.isin(tokens, torch.tensor(ends, dtype=tokens.dtype)).nonzero()
-    return tokens[: int(at[0]) + 1] if len(at) else tokens
+    stops = [ends] if isinstance(ends, int) else list(ends or [])
+    at = torch.isin(tokens, torch.tensor(stops, dtype=tokens.dtype)).nonzero()
+    if len(at):
+        return tokens[: int(at[0]) + 1]
+    spoken = (tokens != pad).nonzero()
+    return tokens[: int(spoken[-1]) + 1] if len(spoken) else tokens[:0]
 
 
 def pad_token(adapter: Adapter) -> int:

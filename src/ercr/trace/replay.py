@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ercr.errors import InputError
 from ercr.models.base import Adapter, Prepared
 from ercr.trace.attention import Attention, Backend, attention_backend, describe, observe, repeat_heads
+from ercr.trace.data import checked_layer
 from ercr.trace.rules import Rule, relevance_rules
 
 Entry = tuple[nn.Module, Tensor, dict[str, Any]]  # a block, the stream that entered it, its other inputs
@@ -50,11 +52,12 @@ class Replay:
 
     def attentions(self, layers: Sequence[int]) -> dict[int, Attention]:
         """Queries, keys and values of some blocks, from one pass with the model's own backend."""
-        wanted, kept = {layer % self.depth for layer in layers}, {}
+        wanted: set[int] = {checked_layer(layer, self.depth) for layer in layers}
+        kept: dict[int, Attention] = {}
 
         def seen(layer: int, attention: Attention) -> None:
             if layer in wanted:
-                kept[layer] = attention
+                kept[layer] = attention.to(self.visual.device)
 
         with attention_backend(self._adapter, observe(seen)):
             self._forward()
@@ -66,7 +69,7 @@ class Replay:
         if layer is None:
             handle = self._adapter.final_norm.register_forward_hook(lambda module, args, out: kept.append(out))
         else:
-            block = self._adapter.blocks[layer % self.depth]
+            block = self._adapter.blocks[checked_layer(layer, self.depth)]
             handle = block.register_forward_pre_hook(
                 lambda module, args, kwargs: kept.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
             )
@@ -74,7 +77,7 @@ class Replay:
             self._forward()
         finally:
             handle.remove()
-        return kept[0][0]
+        return kept[0][0].to(self.visual.device)
 
     def read(self, states: Tensor) -> Tensor:
         """The stream behind the final norm."""
@@ -83,6 +86,12 @@ class Replay:
 
     @torch.no_grad()
     def _forward(self) -> None:
+        with self._adapter.lock:
+            self._run()
+
+    def _run(self) -> None:
+        if int((self._sample.input_ids == self._adapter.image_token_id).sum()) > len(self.visual) + 1:
+            raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
         inputs = self._adapter.collate([self._sample], 0)
         positions = self._adapter.position_ids([self._sample], inputs["attention_mask"])
         self._adapter.body(**inputs, position_ids=positions, use_cache=False)
@@ -94,7 +103,7 @@ class Replay:
 
         The output counts as a variable of its own: what it was computed from plays no part.
         """
-        layer %= self.depth
+        layer = checked_layer(layer, self.depth)
         entries, taps = self._entries(layer), list[Tensor]()
 
         def tap(_: nn.Module, args: Any, output: Tensor) -> Tensor:
@@ -107,8 +116,9 @@ class Replay:
                 logits = self._logits(entries, rows)
             finally:
                 handle.remove()
-            kept = torch.cat([grads[0][:, 0, self.visual] for _, grads in self._backward(logits, taps, 4)])
-        return taps[0].detach()[0, self.visual], kept
+            home = self.visual.device
+            kept = torch.cat([grads[0].to(home)[:, 0, self.visual] for _, grads in self._backward(logits, taps, 4)])
+        return taps[0].detach()[0].to(home)[self.visual], kept
 
     def relevance(self, rule: Rule, rows: slice) -> Tensor:
         """Signed relevance [R, N] at the projected image embeddings: their product with the modified gradient."""
@@ -117,7 +127,7 @@ class Replay:
             start = self._float(entries[0][1]).requires_grad_()
             logits = self._logits(entries, rows, start)
             parts = [
-                (grads[0][:, 0, self.visual] * start[0, self.visual]).sum(-1).detach()
+                (grads[0] * start).sum(-1).detach().to(self.visual.device)[:, 0, self.visual]
                 for _, grads in self._backward(logits, [start], 4)
             ]
         return torch.cat(parts)
@@ -156,7 +166,7 @@ class Replay:
             stream = _call(block, stream, options)
         final = _call(self._adapter.final_norm, stream, {})
         target = self._adapter.unembedding_rows(self._targets[rows].to(final.device)).to(final)
-        return (final[0, self.emitting[rows]] * target).sum(-1)
+        return (final[0, self.emitting[rows].to(final.device)] * target).sum(-1)
 
     def _entries(self, layer: int) -> list[Entry]:
         """The blocks from a layer on, with the inputs that one pass gave them."""
@@ -186,6 +196,8 @@ class Replay:
 
 def _call(module: nn.Module, stream: Tensor, options: dict[str, Any]) -> Tensor:
     """A module on the stream, with detached parameters in the stream's precision."""
+    if any(p.device.type == "meta" for p in module.parameters()):
+        raise InputError("Gradient methods need the whole model in memory: load it without offloading.")
     parameters = {name: p.detach().to(stream.dtype) for name, p in module.named_parameters()}
     cast = {key: _cast(value, stream.dtype) for key, value in options.items()}
     out = torch.func.functional_call(module, parameters, (stream,), cast)

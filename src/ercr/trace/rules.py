@@ -38,18 +38,21 @@ def identity_rule(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor
 @contextmanager
 def relevance_rules(adapter: Adapter, rule: Rule) -> Iterator[None]:
     """Norms, gated MLPs and attention of the decoder follow a rule while the block lasts."""
-    patched: list[nn.Module] = []
-    try:
-        for module in adapter.model.model.language_model.modules():
-            forward = _patched_forward(module, rule)
-            if forward is not None:
-                module.forward = forward
-                patched.append(module)
-        with attention_backend(adapter, _attention_rule(rule)):
+    patched: list[tuple[nn.Module, Any]] = []
+    with adapter.lock, attention_backend(adapter, _attention_rule(rule)):
+        try:
+            for module in adapter.model.model.language_model.modules():
+                forward = _patched_forward(module, rule)
+                if forward is not None:
+                    patched.append((module, vars(module).get("forward")))
+                    module.forward = forward
             yield
-    finally:
-        for module in patched:
-            del module.forward  # the instance's own attribute: the class's forward shows again
+        finally:
+            for module, own in patched:
+                if own is None:
+                    del module.forward  # the class's forward shows again
+                else:
+                    module.forward = own
 
 
 def _patched_forward(module: nn.Module, rule: Rule) -> Callable[..., Tensor] | None:

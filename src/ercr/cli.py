@@ -104,7 +104,7 @@ def explain(
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("demo"),
     model: ModelOption = None,
-    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 7,
+    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 2946,
     as_json: JsonOption = None,
 ) -> None:
     """Draw a scene, let the packaged model describe it, and show the evidence for every word."""

@@ -202,7 +202,7 @@ class Explanation:
         """Share of the image the model was shown; below 1 where its preprocessing crops."""
         return self.geometry.seen
 
-    def overlay(self, which: Any = None, *, opacity: float = 0.6, colormap: str = "inferno") -> Image.Image:
+    def overlay(self, which: Any = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
         """The image with a word's evidence laid over it; parts the model never saw are hatched."""
         from ercr.render.overlay import overlay
 

@@ -11,15 +11,25 @@ from ercr.geometry import Floats
 from ercr.render.colormaps import colour
 
 _HATCH = 8  # pixels between the hatching's lines
+_FAINTEST = 0.25  # maps weaker than this are not brightened to the full range: nothing must not look like something
 
 
-def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str) -> Image.Image:
-    """The image tinted by `heat` [H, W]: strong evidence opaque, none left as it is; unseen parts hatched grey."""
+def brighten(heat: Floats) -> Floats:
+    """A map for the eye: its strongest cell at 1, unless it is faint as a whole."""
+    return np.asarray(np.clip(heat / max(float(heat.max(initial=0.0)), _FAINTEST), 0, 1), np.float32)
+
+
+def overlay(
+    image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str
+) -> Image.Image:
+    """The image dimmed, lit up where `heat` [H, W] is; parts that were not seen are hatched grey."""
     if not 0 <= opacity <= 1:
         raise InputError(f"opacity must lie between 0 and 1, not {opacity}.")
     pixels = np.asarray(image, np.float32)
-    weight = (opacity * np.clip(heat, 0, 1) ** 0.5)[..., None]
-    mixed = pixels * (1 - weight) + colour(heat, colormap) * weight
+    light = brighten(heat)[..., None]
+    dimmed = pixels * (1 - 0.7 * opacity * (1 - light))
+    weight = opacity * light
+    mixed = dimmed * (1 - weight) + colour(0.3 + 0.7 * light[..., 0], colormap) * weight
     if not seen.all():
         mixed = np.where(seen[..., None], mixed, _hatched(pixels))
     return Image.fromarray(mixed.round().astype(np.uint8))

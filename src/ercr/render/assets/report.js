@@ -39,13 +39,18 @@
     const paint = () => {
       const pen = canvas.getContext("2d");
       pen.clearRect(0, 0, columns, rows);
+      picture.style.filter = state.word ? `brightness(${1 - 0.55 * state.opacity})` : "";
       if (!state.word) return;
       const pixels = pen.createImageData(columns, rows);
       const levels = bytes(state.word.map);
       const table = maps[state.colormap];
+      // the strongest cell at full strength, unless the whole map is faint: nothing must not look like something
+      const top = Math.max(64, levels.reduce((a, b) => Math.max(a, b), 0));
       levels.forEach((level, i) => {
-        pixels.data.set(table.subarray(3 * level, 3 * level + 3), 4 * i);
-        pixels.data[4 * i + 3] = 255 * state.opacity * Math.sqrt(level / 255);
+        const light = level / top;
+        const entry = 3 * Math.round(255 * (0.3 + 0.7 * light));
+        pixels.data.set(table.subarray(entry, entry + 3), 4 * i);
+        pixels.data[4 * i + 3] = 255 * state.opacity * light;
       });
       pen.putImageData(pixels, 0, 0);
     };

@@ -165,8 +165,8 @@ class Qwen2VL(Family):
         config = Qwen2VLConfig(
             text_config=_text(tokenizer, rope_parameters=rope),
             vision_config={
-                "depth": 6, "embed_dim": 192, "hidden_size": WIDTH, "num_heads": 3, "mlp_ratio": 4, "patch_size": self.patch,
-                "spatial_merge_size": self.merge, "temporal_patch_size": 2,
+                "depth": 6, "embed_dim": 192, "hidden_size": WIDTH, "num_heads": 3, "mlp_ratio": 4,
+                "patch_size": self.patch, "spatial_merge_size": self.merge, "temporal_patch_size": 2,
             },
             image_token_id=token("<|image_pad|>"),
             video_token_id=token("<|video_pad|>"),
@@ -252,8 +252,9 @@ class Llava(Family):
         config = LlavaConfig(
             text_config=_text(tokenizer, model_type="llama", head_dim=64, rope_parameters=dict(_ROPE)),
             vision_config={
-                "model_type": "clip_vision_model", "hidden_size": WIDTH, "intermediate_size": 768, "num_hidden_layers": 5,
-                "num_attention_heads": 4, "image_size": self.canvas, "patch_size": self.patch, "projection_dim": WIDTH,
+                "model_type": "clip_vision_model", "hidden_size": WIDTH, "intermediate_size": 768,
+                "num_hidden_layers": 5, "num_attention_heads": 4, "image_size": self.canvas, "patch_size": self.patch,
+                "projection_dim": WIDTH,
             },
             image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
             image_seq_length=(self.canvas // self.patch) ** 2,

@@ -1,8 +1,9 @@
 """Measures a model folder on scenes it was never trained on and writes the figures as JSON; it trains nothing.
 
-    python -m training.measure --model DIR --sprites carry/sprites.npz --out figures.json
+    python -m training.measure --model DIR [DIR ...] --sprites carry/sprites.npz --out docs/models/figures.json
 
-Precision and recall count nouns of greedy captions. The CAM figures read the noun's unembedding rows at the
+Every model describes the same scenes, first in the trained styles, which take turns from seed to seed, then in the
+unseen one. Precision and recall count nouns of greedy captions. The CAM figures read the noun's unembedding rows at the
 visual tokens: a map per subword, scaled to 0..1, and for each noun the subword with the best overlap counts.
 """
 
@@ -12,7 +13,8 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,11 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from ercr.datasets.scenes.captions import PROMPT, counts, mentions
-from ercr.datasets.scenes.compose import compose, pack, visible
+from ercr.datasets.scenes.compose import MOST, compose, pack, visible
 from ercr.datasets.scenes.dataset import Scene, finish, plan
 from ercr.datasets.scenes.layout import Layout
 from ercr.datasets.scenes.nouns import BY_NAME
+from ercr.datasets.scenes.pictograms import PICTOGRAMS
 
 from .scenes import TRAINED_STYLES, load_sprites
 
@@ -85,15 +88,21 @@ class Reader:
         return rows * side, columns * side
 
     @torch.no_grad()
-    def caption(self, inputs: dict[str, Tensor]) -> list[str]:
-        said = self.model.generate(**inputs, do_sample=False, max_new_tokens=48)
+    def read(self, inputs: dict[str, Tensor], grid: tuple[int, int]) -> tuple[list[str], Tensor]:
+        """Greedy captions, and the final normed states of the visual tokens as they lie in the picture [B, h, w, D]."""
+        passes: list[Tensor] = []
+        decoder = self.model.model.language_model
+        hook = decoder.register_forward_hook(lambda _module, _given, out: passes.append(out.last_hidden_state))
+        try:
+            said = self.model.generate(**inputs, do_sample=False, max_new_tokens=48)
+        finally:
+            hook.remove()
         answers = said[:, inputs["input_ids"].shape[1] :]
-        return [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
+        captions = [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
+        return captions, self._lay_out(passes[0], inputs, grid)
 
-    @torch.no_grad()
-    def states(self, inputs: dict[str, Tensor], grid: tuple[int, int]) -> Tensor:
-        """Final, normed states of the visual tokens as they lie in the picture [B, h, w, width]."""
-        hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
+    def _lay_out(self, hidden: Tensor, inputs: dict[str, Tensor], grid: tuple[int, int]) -> Tensor:
+        """The visual tokens' states, taken from the pass over the prompt, in the order of the picture's grid."""
         token = getattr(self.model.config, "image_token_id", None) or self.model.config.image_token_index
         count = len(hidden)
         visual = hidden[inputs["input_ids"] == token].reshape(count, -1, hidden.shape[-1])
@@ -146,6 +155,9 @@ class Tally:
         self.invented += any(name not in truth for name in said)
         self.exact += said == truth
 
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
     def figures(self) -> dict[str, float]:
         inside, outside = np.array(self.inside or [0.0]), np.array(self.outside or [0.0])
         return {
@@ -189,57 +201,64 @@ def _overlap(shown: Tensor, truth: Tensor) -> float:
     return float((chosen & truth).sum() / (chosen | truth).sum().clamp(min=1))
 
 
-def draw(seeds: range, bank: Tensor, device: torch.device, chunk: int = 125) -> list[list[Scene]]:
-    """The scenes of the seeds in groups of one size, drawn together."""
+def draw(seeds: range, bank: Tensor, styles: int, device: torch.device, chunk: int = 125) -> Iterator[list[Scene]]:
+    """The scenes of the seeds in groups of one size, drawn together; seed s shows style `s % styles` of the bank."""
     groups: dict[tuple[int, int], list[tuple[int, Layout, str]]] = defaultdict(list)
     for seed in seeds:
         layout, caption = plan(seed)
         groups[layout.width, layout.height].append((seed, layout, caption))
-    drawn = []
     generator = torch.Generator(device).manual_seed(0)
     for members in groups.values():
         for i in range(0, len(members), chunk):
             some = members[i : i + chunk]
-            packed = pack([m[1] for m in some]).to(device)
+            packed = pack([m[1] for m in some], [[m[0] % styles] * MOST for m in some], len(PICTOGRAMS)).to(device)
             pictures, masks = compose(packed, bank, generator), visible(packed, bank)
-            drawn.append([finish(*m, p, k) for m, p, k in zip(some, pictures, masks, strict=True)])
-    return drawn
+            yield [finish(*m, p, k) for m, p, k in zip(some, pictures, masks, strict=True)]
 
 
-def measure(reader: Reader, sprites: Path, style: str, number: int) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """All figures of one style, and a few captions beside what the scene's own caption says."""
-    bank = load_sprites(sprites, (style,)).to(reader.device)
-    tally, examples = Tally(), []
-    for scenes in draw(range(number), bank, reader.device):
+def measure(reader: Reader, sprites: Path, styles: tuple[str, ...], number: int) -> dict[str, Any]:
+    """All figures over scenes shared out among the styles, the same by style, and captions, right and wrong."""
+    bank = load_sprites(sprites, styles).to(reader.device)
+    tallies = {style: Tally() for style in styles}
+    right, wrong = [], []
+    for scenes in draw(range(number), bank, len(styles), reader.device):
         inputs, grid = reader.prepare([scene.image for scene in scenes])
-        captions, states = reader.caption(inputs), reader.states(inputs, grid)
+        captions, states = reader.read(inputs, grid)
         for scene, caption, state in zip(scenes, captions, states, strict=True):
-            tally.count(caption, scene)
-            score_maps(reader, tally, caption, state, scene)
-        examples += [{"said": captions[i], "true": scenes[i].caption} for i in range(min(2, len(scenes)))]
-    return tally.figures(), examples
+            style = styles[scene.seed % len(styles)]
+            tallies[style].count(caption, scene)
+            score_maps(reader, tallies[style], caption, state, scene)
+            example = {"seed": scene.seed, "style": style, "said": caption, "true": scene.caption}
+            (right if counts(caption) == counts(scene.caption) else wrong).append(example)
+    return {
+        **sum(tallies.values(), Tally()).figures(),
+        "by_style": {style: tally.figures() for style, tally in tallies.items()},
+        "examples": {"right": right[:3], "wrong": wrong[:6]},
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, nargs="+", required=True)
     parser.add_argument("--sprites", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--scenes", type=int, default=1000)
-    parser.add_argument("--styles", nargs="*", default=[*TRAINED_STYLES, UNSEEN_STYLE])
+    parser.add_argument(
+        "--scenes", type=int, default=1000, help="scenes in trained styles, and again in the unseen one"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
-    reader = Reader(args.model, torch.device(args.device))
-    found: dict[str, Any] = {"unseen_style": UNSEEN_STYLE, "styles": {}, "examples": {}}
-    for style in args.styles:
-        began = time.monotonic()
-        found["styles"][style], found["examples"][style] = measure(reader, args.sprites, style, args.scenes)
-        print(f"{args.model} {style} ({time.monotonic() - began:.0f} s): {found['styles'][style]}", flush=True)
-    trained = [found["styles"][s] for s in args.styles if s != UNSEEN_STYLE]
-    if trained:
-        found["trained_styles"] = {k: round(float(np.mean([t[k] for t in trained])), 4) for k in trained[0]}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(found, indent=2) + "\n")
+    found: dict[str, Any] = {}
+    for folder in args.model:
+        reader = Reader(folder, torch.device(args.device))
+        parameters = sum(p.numel() for p in reader.model.parameters())
+        found[folder.name] = {"parameters": parameters}
+        for name, styles in (("trained_styles", TRAINED_STYLES), ("unseen_style", (UNSEEN_STYLE,))):
+            began = time.monotonic()
+            found[folder.name][name] = figures = measure(reader, args.sprites, styles, args.scenes)
+            shown = {key: value for key, value in figures.items() if not isinstance(value, dict)}
+            print(f"{folder.name} {name} ({time.monotonic() - began:.0f} s): {shown}", flush=True)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

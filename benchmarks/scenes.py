@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 from rich.progress import track
 
 import ercr
+from ercr.datasets import Scenes
 from ercr.metrics.faithfulness import BUDGETS, changes, perturbed
 from ercr.metrics.language import english
 from ercr.metrics.plausibility import Plausibility, score_words
@@ -36,57 +41,73 @@ ABLATION = {
     "ER + PCR, min-max": "ercr:normalize=minmax",
     "ER + mean subtraction, min-max": "ercr:context=mean,normalize=minmax",
 }
+# the small decoders have moved the nouns to the text before their last block, which these two read by default
+EARLIER = {"grad_cam_pp, block 1": "grad_cam_pp:layer=1", "layer_cam, block 1": "layer_cam:layer=1"}
 RANDOM = "random map"
+
+
+TIMED = 5  # scenes on which every method runs alone, for its time
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("methods", "ablation"))
+    parser.add_argument("table", choices=("methods", "ablation", "memory"))
     parser.add_argument("--model", default="scenes-qwen2vl")
     parser.add_argument("--scenes", type=int, default=200)
     parser.add_argument("--faithfulness", type=int, default=40, help="scenes that are perturbed and scored again")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--methods", help="specifications separated by spaces, instead of the table's own")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     explainer = ercr.Explainer.from_pretrained(arguments.model, dtype="float32")
     if torch.cuda.is_available():
         explainer.adapter.model.cuda()
-    rows = dict(ABLATION) if arguments.table == "ablation" else {name: name for name in ercr.methods.methods()}
+    if arguments.table == "memory":
+        print(json.dumps(extra_memory(explainer, arguments.methods)))
+        return
+    rows = (
+        dict(ABLATION) if arguments.table == "ablation" else {name: name for name in ercr.methods.methods()} | EARLIER
+    )
+    if arguments.methods:
+        rows = {spec: spec for spec in arguments.methods.split()}
     result = measure(explainer, rows, arguments)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    arguments.out.with_suffix(".md").write_text(markdown(result))
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        arguments.out.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
 
 
 def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> dict[str, Any]:
     """Scores of every row over the same scenes and the same answers."""
-    from ercr.datasets import Scenes
-
     language, dataset = english(), Scenes(arguments.scenes, FIRST_SEED)
     scores = {name: Plausibility() for name in (*rows, RANDOM)}
     faith: dict[str, list[Any]] = {name: [] for name in (*rows, RANDOM)}
-    seconds = dict.fromkeys(rows, 0.0)
-    tokens, relevance = 0, []
+    seconds, tokens, relevance = dict.fromkeys(rows, 0.0), 0, []
     rng = np.random.default_rng(0)
-    for index, sample in enumerate(track(dataset, "scenes", console=_console())):
-        answer = explainer.explain(sample.image, sample.prompt, method="cam", max_new_tokens=64)
-        if not answer.words:
+    for index, sample in enumerate(track(dataset, "scenes", console=Console(file=sys.stderr))):
+        options = {"answer": explainer.explain(sample.image, sample.prompt, method="cam", max_new_tokens=64).text}
+        if not options["answer"]:
             continue
-        tokens += len(answer.text_tokens)
-        found = {}
-        for name, method in rows.items():
-            started = time.perf_counter()
-            found[name] = explainer.explain(sample.image, sample.prompt, answer=answer.text, method=method)
-            seconds[name] += time.perf_counter() - started
-        found[RANDOM] = _random(next(iter(found.values())), rng)
+        explained = explainer.explain_all(sample.image, sample.prompt, methods=list(rows.values()), **options)
+        found = {**dict(zip(rows, explained, strict=True)), RANDOM: _random(explained[0], rng)}
+        if index < TIMED:
+            tokens += len(explained[0].text_tokens)
+            for name, method in rows.items():
+                started = time.perf_counter()
+                explainer.explain(sample.image, sample.prompt, method=method, **options)
+                seconds[name] += time.perf_counter() - started
+        words = {}
         for name, explanation in found.items():
-            words = score_words(explanation, sample.labels, sample.categories, language, match="exact")
-            scores[name].add(sample.id, words)
-            if arguments.table == "methods" and index < arguments.faithfulness:
-                faith[name] += faithfulness(explainer, sample, explanation, words)
+            words[name] = score_words(explanation, sample.labels, sample.categories, language, match="exact")
+            scores[name].add(sample.id, words[name])
+        if arguments.table == "methods" and index < arguments.faithfulness:
+            for name, changed in faithfulness(explainer, sample, found, words).items():
+                faith[name] += changed
+        for explanation in explained:
             if explanation.relevance is not None:
                 below = np.tril(np.ones_like(explanation.relevance, dtype=bool), -1)
                 relevance += explanation.relevance[below].tolist()
+    memory = memory_of(explainer.name, rows) if arguments.table == "methods" else {}
     return {
         "model": explainer.name,
         "scenes": arguments.scenes,
@@ -95,34 +116,62 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
             name: {
                 **{key: [round(v, 2) for v in figures] for key, figures in scores[name].summary().items()},
                 "seconds_per_token": round(seconds[name] / tokens, 5) if name in seconds else None,
+                "extra_mib": memory.get(name),
                 **_faith_summary(faith[name]),
             }
             for name in scores
         },
         "rank_relevance": _quantiles(relevance),
         "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
     }
 
 
-def faithfulness(explainer: ercr.Explainer, sample: Any, explanation: Any, words: Any) -> list[Any]:
-    """Deletion and insertion of the first subword of every object word that is in the picture."""
+def faithfulness(
+    explainer: ercr.Explainer, sample: Any, found: dict[str, Any], words: dict[str, Any]
+) -> dict[str, Any]:
+    """Deletion and insertion of the first subword of every object word in the picture, all methods in one batch."""
     image = np.asarray(sample.image.convert("RGB"))
-    results = []
-    for word, score in zip(explanation.words, words, strict=True):
-        if score.iou is None:
-            continue
-        heat = explanation.geometry.to_pixels(explanation.maps[word.tokens[0].row])
-        deleted, inserted, baseline = perturbed(image, heat)
-        logs = explainer.answer_log_probabilities(
-            [image, baseline, *deleted, *inserted], sample.prompt, explanation.text
-        )[:, [t.row for t in explanation.text_tokens if t.kind == "answer"].index(word.tokens[0].row)]
-        results.append(changes(logs[0], logs[1], logs[2 : 2 + len(BUDGETS)], logs[2 + len(BUDGETS) :]))
+    jobs, images = [], [image]
+    for name, explanation in found.items():
+        first = next(t.row for t in explanation.text_tokens if t.kind == "answer")
+        for word, score in zip(explanation.words, words[name], strict=True):
+            if score.iou is not None:
+                row = word.tokens[0].row
+                deleted, inserted, baseline = perturbed(image, explanation.geometry.to_pixels(explanation.maps[row]))
+                jobs.append((name, row - first, len(images)))
+                images += [*deleted, *inserted]
+    if not jobs:
+        return {}
+    answer = next(iter(found.values())).text
+    logs = explainer.answer_log_probabilities([*images, baseline], sample.prompt, answer)
+    results: dict[str, Any] = {name: [] for name in found}
+    for name, at, start in jobs:
+        values, count = logs[:, at], len(BUDGETS)
+        middle = start + count
+        results[name].append(changes(values[0], values[-1], values[start:middle], values[middle : middle + count]))
     return results
 
 
-def _random(explanation: Any, rng: Any) -> Any:
-    from dataclasses import replace
+def memory_of(model: str, rows: dict[str, str]) -> dict[str, float]:
+    """Peak memory of each method beyond plain generation, each in a process of its own (CPU only)."""
+    if torch.cuda.is_available():
+        return {}
+    command = [sys.executable, "-m", "benchmarks.scenes", "memory", "--model", model, "--methods"]
+    runs = {name: subprocess.run([*command, spec], capture_output=True, text=True) for name, spec in rows.items()}
+    return {name: json.loads(run.stdout) for name, run in runs.items() if run.returncode == 0}
 
+
+def extra_memory(explainer: ercr.Explainer, method: str) -> float:
+    """MiB by which a method raises this process's peak over plain generation."""
+    sample = Scenes(1, FIRST_SEED)[0]
+    answer = explainer.explain(sample.image, sample.prompt, method="cam", max_new_tokens=64).text
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    explainer.explain(sample.image, sample.prompt, method=method, answer=answer)
+    return round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)
+
+
+def _random(explanation: Any, rng: Any) -> Any:
     return replace(explanation, maps=rng.random(explanation.maps.shape, dtype=np.float32), relevance=None)
 
 
@@ -140,24 +189,19 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def markdown(result: dict[str, Any]) -> str:
+    """The table as Markdown; intervals in brackets."""
     faithful = any("deletion" in row for row in result["rows"].values())
-    head = ["method", "Obj-IoU", "Func-IoU", "F1-IoU", "s / token"] + (
-        ["deletion 10/20/30 %", "insertion 10/20/30 %"] if faithful else []
-    )
+    head = ["method", "Obj-IoU", "Func-IoU", "F1-IoU", "s / token"]
+    head += ["extra MiB", "deletion 10/20/30 %", "insertion 10/20/30 %"] if faithful else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, row in result["rows"].items():
         cells = [f"{row[k][0]:.1f} ({row[k][1]:.1f}–{row[k][2]:.1f})" for k in ("obj_iou", "func_iou", "f1_iou")]
         cells.append("–" if row["seconds_per_token"] is None else f"{row['seconds_per_token']:.4f}")
         if faithful:
+            cells.append("–" if row["extra_mib"] is None else f"{row['extra_mib']:.0f}")
             cells += [" / ".join(f"{v:.2f}" for v in row.get(k, [])) for k in ("deletion", "insertion")]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(file=sys.stderr)
 
 
 if __name__ == "__main__":

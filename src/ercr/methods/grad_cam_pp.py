@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -12,9 +14,14 @@ from ercr.trace import Trace
 _EPS = 1e-6
 
 
-def grad_cam_pp(trace: Trace, tokens: slice, settings: Settings) -> Tensor:
-    """ReLU(sum_c w_c A_c) at the last block's input norm."""
-    return combine(*trace.replay.tapped_gradients(-1, "input_layernorm", tokens))
+@dataclass(frozen=True)
+class GradCamPpSettings(Settings):
+    layer: int = -1  # block whose input norm is read, counted from 0 or from the end
+
+
+def grad_cam_pp(trace: Trace, tokens: slice, settings: GradCamPpSettings) -> Tensor:
+    """ReLU(sum_c w_c A_c) at a block's input norm, the last one's by default."""
+    return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
 
 
 def combine(activations: Tensor, gradients: Tensor) -> Tensor:
@@ -32,9 +39,9 @@ register_inside(
     name="grad_cam_pp",
     title="Grad-CAM++",
     paper="Chattopadhay et al., Grad-CAM++: Generalized Gradient-Based Visual Explanations, WACV 2018",
-    settings=Settings,
+    settings=GradCamPpSettings,
     scores=grad_cam_pp,
-    reads="input norm of the last block and its gradients",
-    cost="one more forward pass, gradients through one block",
-    memory="one block in float32",
+    reads="input norm of one block and its gradients",
+    cost="one more forward pass, gradients through that block and later ones",
+    memory="those blocks in float32",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from ercr.methods.base import Settings
@@ -9,9 +11,14 @@ from ercr.methods.inside import register_inside
 from ercr.trace import Trace
 
 
-def layer_cam(trace: Trace, tokens: slice, settings: Settings) -> Tensor:
-    """ReLU(sum_c ReLU(G) A) at the last block's input norm."""
-    return combine(*trace.replay.tapped_gradients(-1, "input_layernorm", tokens))
+@dataclass(frozen=True)
+class LayerCamSettings(Settings):
+    layer: int = -1  # block whose input norm is read, counted from 0 or from the end
+
+
+def layer_cam(trace: Trace, tokens: slice, settings: LayerCamSettings) -> Tensor:
+    """ReLU(sum_c ReLU(G) A) at a block's input norm, the last one's by default."""
+    return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
 
 
 def combine(activations: Tensor, gradients: Tensor) -> Tensor:
@@ -23,9 +30,9 @@ register_inside(
     name="layer_cam",
     title="Layer-CAM",
     paper="Jiang et al., LayerCAM: Exploring Hierarchical Class Activation Maps, TIP 2021",
-    settings=Settings,
+    settings=LayerCamSettings,
     scores=layer_cam,
-    reads="input norm of the last block and its gradients",
-    cost="one more forward pass, gradients through one block",
-    memory="one block in float32",
+    reads="input norm of one block and its gradients",
+    cost="one more forward pass, gradients through that block and later ones",
+    memory="those blocks in float32",
 )

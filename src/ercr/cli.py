@@ -108,20 +108,27 @@ def demo(
     as_json: JsonOption = None,
 ) -> None:
     """Draw a scene, let the packaged model describe it, and show the evidence for every word."""
-    from ercr.demo import run
+    from ercr import demo as demonstration
 
     check_outputs([], as_json)
+    began = time.perf_counter()
     explainer = load_model(model, "auto", "auto")
+    loaded = time.perf_counter()
+    with working("Drawing"):
+        drawn = demonstration.draw(seed)
     make_folder(out)
     started = time.perf_counter()
     with working("Explaining"):
-        explanation, files = run(explainer, out, seed)
+        explanation = demonstration.explain(explainer, drawn)
+        files = demonstration.write(explanation, drawn, out)
     spent = time.perf_counter() - started
     if as_json is not None:
-        emit(explanation, as_json)
+        emit_data(explanation.to_dict(), as_json)
         return
     show(explanation, None)
-    notes.print(f"explained in {spent:.1f} s; wrote {', '.join(str(file) for file in files)}")
+    notes.print(f"loaded in {loaded - began:.1f} s, explained and written in {spent:.1f} s:")
+    for file in files:
+        notes.print(f"  {file}", soft_wrap=True)
 
 
 @app.command()
@@ -238,10 +245,6 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
         explanation.overlay(word).save(buffer, format="PNG")
         write_atomic(target, buffer.getvalue())
     notes.print(f"wrote {target}")
-
-
-def emit(explanation: Explanation, as_json: str) -> None:
-    emit_data(explanation.to_dict(), as_json)
 
 
 def emit_data(data: Any, as_json: str) -> None:

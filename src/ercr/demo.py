@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ercr.explainer import Explainer
-from ercr.explanation import Explanation
+from ercr.explanation import Explanation, Word
 from ercr.storage import write_atomic
 
+if TYPE_CHECKING:
+    from ercr.datasets.scenes import Scene
+
 PROMPT = "Write a one-sentence caption for this image:"
+_WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
 
 
-def run(explainer: Explainer, folder: Path, seed: int) -> tuple[Explanation, list[Path]]:
-    """Explain one scene and write it as picture, page and saved explanation."""
+def draw(seed: int) -> Scene:
+    """A scene from the generator, which needs the `scenes` extra."""
     from ercr.datasets.scenes import scene
+
+    return scene(seed)
+
+
+def explain(explainer: Explainer, drawn: Scene) -> Explanation:
+    return explainer.explain(drawn.image, PROMPT, max_new_tokens=64)
+
+
+def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
+    """The result as picture, page and saved explanation."""
     from ercr.render.strip import strip
 
-    drawn = scene(seed)
-    explanation = explainer.explain(drawn.image, PROMPT, max_new_tokens=64)
-    nouns = {noun for item in drawn.objects for noun in item.name.split()}
-    words = [word for word in explanation.words if word.text.lower().rstrip("s") in {n.rstrip("s") for n in nouns}]
     files = [folder / "evidence.png", folder / "report.html", folder / "explanation.ercr"]
     buffer = io.BytesIO()
-    strip(explanation, words or list(explanation.words[:4])).save(buffer, format="PNG")
+    strip(explanation, object_words(explanation, drawn)).save(buffer, format="PNG")
     write_atomic(files[0], buffer.getvalue())
     explanation.to_html(files[1])
     explanation.save(files[2])
-    return explanation, files
+    return files
+
+
+def object_words(explanation: Explanation, drawn: Scene) -> list[Word]:
+    """The caption's words that name an object of the scene, in one number or the other."""
+    names = {part.rstrip("s") for item in drawn.objects for part in item.name.split()}
+    said = [word for word in explanation.words if word.text.lower().rstrip("s") in names]
+    return said or list(explanation.words[:_WITHOUT_NOUNS])

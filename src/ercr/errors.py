@@ -53,5 +53,5 @@ class ModelStateError(ErcrError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A 'did you mean' tail for an error message, empty when nothing is close."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ercr.errors import InputError
+
+from ..registry import register
 from ..sample import Sample
 from .captions import PROMPT, write_caption
 from .compose import bank_tensor, compose, pack, visible
@@ -87,7 +91,7 @@ def _bank(style: str) -> Tensor:
     return bank_tensor(bank)
 
 
-class Scenes:
+class Scenes(Sequence[Sample]):
     """The scenes of consecutive seeds as samples, drawn when they are asked for."""
 
     def __init__(self, number: int = 1000, start: int = 0, style: str | Path = "openmoji", size: int = 224) -> None:
@@ -96,7 +100,13 @@ class Scenes:
     def __len__(self) -> int:
         return self.number
 
-    def __getitem__(self, index: int) -> Sample:
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.number))]
         if not -self.number <= index < self.number:
             raise IndexError(f"Scene {index} was asked for, but there are {self.number}.")
         drawn = scene(self.start + index % self.number, self.style, self.size)
@@ -109,5 +119,12 @@ class Scenes:
             references=(drawn.caption,),
         )
 
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[i] for i in range(self.number))
+
+@register("scenes")
+def open_scenes(where: str) -> Sequence[Sample]:
+    """`scenes`, `scenes:200` (how many) or `scenes:200@5000` (from which seed)."""
+    count, _, start = where.partition("@")
+    try:
+        return Scenes(int(count or 1000), int(start or 0))
+    except ValueError:
+        raise InputError(f"Write scenes:COUNT or scenes:COUNT@FIRST_SEED, not scenes:{where}.") from None

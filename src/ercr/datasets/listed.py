@@ -1,0 +1,50 @@
+"""Datasets whose folder holds one list, `anno.json`, of [image, description, mask, {category: id}]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from ercr.datasets.folder import read_json, read_labels, require
+from ercr.datasets.sample import Sample
+from ercr.errors import InputError
+from ercr.images import load_image
+
+_LAYOUT = "anno.json, a list of [image, description, mask, {category: id}] with paths relative to the folder"
+
+
+class Listed(Sequence[Sample]):
+    """One sample per entry of the list; each entry brings its own categories."""
+
+    def __init__(self, root: str, prompt: str) -> None:
+        self.root, self.prompt = require(root, ("anno.json",), _LAYOUT), prompt
+        self.entries: list[Any] = read_json(self.root / "anno.json")
+        if not isinstance(self.entries, list):
+            raise InputError(f"{self.root / 'anno.json'} must hold {_LAYOUT.split(', ', 1)[1]}.")
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        entry = self.entries[index]
+        try:
+            picture, description, mask, categories = entry
+            names = {int(id_): str(name) for name, id_ in categories.items()}
+            paths = self.root / picture, self.root / mask
+        except (TypeError, ValueError, AttributeError):
+            raise InputError(f"Entry {index} of {self.root / 'anno.json'} is not [image, text, mask, {{…}}].") from None
+        image = load_image(paths[0])
+        return Sample(
+            id=str(picture),
+            image=image.rgb,
+            prompt=self.prompt,
+            labels=read_labels(paths[1], image.size),
+            categories=names,
+            references=(str(description),),
+        )

@@ -1,0 +1,41 @@
+"""Datasets by name: `coco:FOLDER`, `scenes:200`. Each registers itself from its own file; nothing here runs a model."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+
+from ercr.datasets.sample import Sample
+from ercr.errors import InputError, nearest
+
+Opener = Callable[[str], Sequence[Sample]]
+_OPENERS: dict[str, Opener] = {}
+
+
+def register(name: str) -> Callable[[Opener], Opener]:
+    """Decorator: open datasets of this name with what stands behind the colon."""
+
+    def keep(opener: Opener) -> Opener:
+        _OPENERS[name] = opener
+        return opener
+
+    return keep
+
+
+def datasets() -> dict[str, Opener]:
+    """All datasets; every file of this folder is loaded, so a new dataset is one new file."""
+    import ercr.datasets as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"ercr.datasets.{module.name}")
+    return dict(sorted(_OPENERS.items()))
+
+
+def open_dataset(spec: str) -> Sequence[Sample]:
+    """The samples of `name:where`; they are read one by one when they are asked for."""
+    name, _, where = spec.partition(":")
+    known = datasets()
+    if name not in known:
+        raise InputError(f"There is no dataset {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
+    return known[name](where)

@@ -1,0 +1,88 @@
+"""Datasets in the folders people have: read as they are, or refused with a picture of how they should look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ercr.datasets.registry import datasets, open_dataset
+from ercr.errors import ErcrError, ImageError, InputError
+
+PHOTOGRAPHS = Path(__file__).parents[3] / "shared/data/coco2014"
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """Two pictures in COCO's layout; the second has no mask file."""
+    for name in ("annotations", "image", "seg_label"):
+        (tmp_path / name).mkdir()
+    categories = [{"id": 18, "name": "dog"}, {"id": 37, "name": "sports ball"}, {"id": 46, "name": "wine glass"}]
+    instances = {"images": [{"id": 7}, {"id": 8}], "annotations": [], "categories": categories}
+    captions = {"annotations": [{"image_id": 7, "caption": "a dog "}, {"image_id": 7, "caption": "a pet"}]}
+    (tmp_path / "annotations/instances_minival2014.json").write_text(json.dumps(instances))
+    (tmp_path / "annotations/captions_val2014.json").write_text(json.dumps(captions))
+    for id_ in (7, 8):
+        Image.new("L", (40, 30), 90).save(tmp_path / f"image/{id_:012d}.jpg")
+    labels = np.zeros((30, 40), np.uint8)
+    labels[5:10, 5:10] = 18
+    Image.fromarray(labels).save(tmp_path / "seg_label/000000000007.png")
+    return tmp_path
+
+
+def test_coco_reads_pictures_masks_names_and_captions(coco):
+    samples = open_dataset(f"coco:{coco}")
+    first, second = samples[:2]
+    assert (len(samples), first.id, first.references) == (2, "000000000007", ("a dog", "a pet"))
+    assert first.image.mode == "RGB"
+    assert (first.labels == 18).sum() == 25
+    assert first.categories == {18: "dog", 37: "ball", 46: "glass"}
+    assert second.labels.shape == (30, 40)
+    assert not second.labels.any()
+    assert second.references == ()
+
+
+@pytest.mark.parametrize(("name", "sentences"), [("grandf", "two"), ("openpsg", "three")])
+def test_listed_datasets_bring_their_own_categories(tmp_path, name, sentences):
+    Image.new("RGB", (20, 10), "red").save(tmp_path / "a.png")
+    Image.fromarray(np.full((10, 20), 3, np.uint8)).save(tmp_path / "m.png")
+    (tmp_path / "anno.json").write_text(json.dumps([["a.png", "A red thing.", "m.png", {"thing": 3}], ["gone.png"]]))
+    samples = open_dataset(f"{name}:{tmp_path}")
+    assert samples[0].categories == {3: "thing"}
+    assert (samples[0].labels == 3).all()
+    assert f"{sentences} sentences" in samples[0].prompt
+    with pytest.raises(InputError, match="Entry 1"):
+        samples[1]
+
+
+def test_missing_and_damaged_files_are_named(coco, tmp_path):
+    assert {"coco", "grandf", "openpsg", "scenes"} <= set(datasets())
+    with pytest.raises(InputError, match="Did you mean 'coco'"):
+        open_dataset("cocoo:x")
+    with pytest.raises(InputError, match=r"no folder 'nowhere'.*seg_label"):
+        open_dataset("coco:nowhere")
+    (coco / "seg_label/000000000007.png").write_bytes(b"x")
+    with pytest.raises(ImageError, match=r"mask .*000000000007.png is damaged"):
+        open_dataset(f"coco:{coco}")[0]
+    (coco / "image/000000000008.jpg").unlink()
+    with pytest.raises(ErcrError, match="There is no file"):
+        open_dataset(f"coco:{coco}")[1]
+    (coco / "annotations/captions_val2014.json").write_text("{}")
+    with pytest.raises(InputError, match="not COCO's"):
+        open_dataset(f"coco:{coco}")
+    (coco / "annotations/captions_val2014.json").unlink()
+    with pytest.raises(InputError, match=r"has no annotations/captions_val2014.json"):
+        open_dataset(f"coco:{coco}")
+
+
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="the sample of photographs is not here")
+def test_a_real_sample_of_coco_reads():
+    samples = open_dataset(f"coco:{PHOTOGRAPHS}")
+    assert len(samples) == 210
+    for sample in samples[::30]:
+        assert sample.labels.shape == (sample.image.height, sample.image.width)
+        assert len(sample.references) == 5
+        assert set(np.unique(sample.labels)) - {0} <= set(sample.categories)

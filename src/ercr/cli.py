@@ -74,7 +74,11 @@ def explain(
     word: Annotated[str | None, typer.Option(help="Show this word's map.", show_default=False)] = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="File to write: .html, .png, .ercr or .json; repeat for several."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write: .html, .png (map of --word, or of the whole answer), .ercr or .json; repeatable.",
+        ),
     ] = None,
     as_json: JsonOption = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
@@ -84,9 +88,12 @@ def explain(
     """Explain what a model says about a picture."""
     from ercr.images import load_image
     from ercr.methods import resolve
+    from ercr.models.chat import as_messages
 
     targets = check_outputs(out or [], as_json)
     resolve(method)
+    as_messages(prompt)
+    check_options(answer, dtype)
     loaded = load_image(image)
     explainer = load_model(model, device, dtype)
     with working("Explaining"):
@@ -153,7 +160,14 @@ def methods(as_json: JsonOption = None) -> None:
     if as_json is not None:
         emit_data(rows, as_json)
         return
-    table = Table(Column("method", no_wrap=True), "what it is", "reads", "cost; memory", "switches", show_lines=True)
+    table = Table(
+        Column("method", no_wrap=True),
+        "what it is",
+        "reads",
+        "cost; memory",
+        Column("switches", overflow="fold"),
+        show_lines=True,
+    )
     for row in rows:
         switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
         title, price = f"{row['title']}\n[dim]{row['paper']}[/dim]", f"{row['cost']}; {row['memory']}"
@@ -197,9 +211,15 @@ def load_model(name: str | None, device: str, dtype: str) -> Explainer:
         options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
         if device.startswith("cuda") and not _has_gpu():
             raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
-        if dtype not in ("auto", "float32", "bfloat16", "float16"):
-            raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
-        return Explainer.from_pretrained(name, dtype=dtype, **options)
+        return Explainer.from_pretrained(name, dtype=None if dtype == "auto" else dtype, **options)
+
+
+def check_options(answer: str | None, dtype: str) -> None:
+    """Refuse what can be seen to be wrong before a model is loaded."""
+    if dtype not in ("auto", "float32", "bfloat16", "float16"):
+        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
+    if answer is not None and not answer.strip():
+        raise InputError("The answer to explain is empty: give at least one word.")
 
 
 def _has_gpu() -> bool:
@@ -233,7 +253,7 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
 
     suffix = target.suffix.lower()
     if suffix == ".html":
-        explanation.to_html(target)
+        explanation.to_html(target, word)
     elif suffix == ".ercr":
         explanation.save(target)
     elif suffix == ".json":
@@ -266,6 +286,8 @@ def show(explanation: Explanation, word: Any) -> None:
         notes.print("The model said nothing.")
         return
     results.print(words_line(explanation), soft_wrap=True)
+    if word is not None:
+        notes.print(f"{word.text}: evidence {word.evidence:.2f}, probability {word.probability:.2f}", markup=False)
     if word is not None and results.is_terminal:
         results.print(map_lines(word.map))
     if explanation.seen < 0.9995:
@@ -308,6 +330,7 @@ def main() -> None:
         notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        notes.print("interrupted")
         sys.exit(130)
     except Exception as error:
         logging.getLogger("ercr").debug("failure", exc_info=True)

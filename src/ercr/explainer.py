@@ -31,8 +31,13 @@ _CANDIDATES = 5
 class Explainer:
     """A loaded multimodal model that can say which part of an image each of its words rests on."""
 
-    def __init__(self, model: Any, processor: Any, *, name: str | None = None, revision: str | None = None) -> None:
-        """Wrap a loaded Hugging Face model and its processor (or a pair of tokenizer and image processor)."""
+    def __init__(
+        self, model: Any, processor: Any = None, *, name: str | None = None, revision: str | None = None
+    ) -> None:
+        """Wrap a loaded Hugging Face model, with its processor or a pair (tokenizer, image_processor).
+
+        Without a processor, both are read from the checkpoint that the model came from.
+        """
         self._setup(wrap_model(model, processor), name or str(getattr(model, "name_or_path", "")), revision)
 
     def _setup(self, adapter: Adapter, name: str, revision: str | None) -> None:
@@ -42,13 +47,17 @@ class Explainer:
 
     @classmethod
     def from_pretrained(
-        cls, name: str | None = None, *, revision: str | None = None, dtype: Any = "auto", **options: Any
+        cls, name: str | None = None, *, revision: str | None = None, dtype: Any = None, **options: Any
     ) -> Explainer:
-        """Load a checkpoint by hub id or folder, or a packaged model by its name; without a name, the default one."""
-        from ercr.zoo import DEFAULT, locate
+        """Load a checkpoint by hub id or folder, or a packaged model by its name; without a name, the default one.
+
+        Precision is the checkpoint's own unless `dtype` says otherwise; packaged models run in float32.
+        """
+        from ercr.zoo import DEFAULT, locate, packaged
 
         explainer = cls.__new__(cls)
         chosen = name or DEFAULT
+        dtype = dtype or ("float32" if chosen in packaged() else "auto")
         explainer._setup(load_adapter(locate(chosen), revision, dtype=dtype, **options), chosen, revision)
         return explainer
 

@@ -81,7 +81,7 @@ class Explanation:
     image: LoadedImage
     geometry: Geometry
     text_tokens: tuple[Token, ...]  # prompt rows, then answer rows
-    maps: Floats  # [S, h, w], 0..1
+    maps: Floats  # [S, h, w], 0..1, one row per text token: the prompt's first (Token.row is the index)
     provenance: dict[str, Any]
     stages: dict[str, Floats] = field(default_factory=dict)  # earlier stages of the method, [S, h, w]
     alpha: Floats | None = None  # [S, S]
@@ -148,7 +148,7 @@ class Explanation:
         starts = range(len(said) - len(wanted) + 1) if wanted else ()
         found = [i for i in starts if wanted in (said[i : i + len(wanted)], bare[i : i + len(wanted)])]
         if not found:
-            listed = ", ".join(dict.fromkeys(w.text for w in words)) or "nothing"
+            listed = ", ".join(dict.fromkeys(t for t in bare_texts(words) if t)) or "nothing"
             raise WordNotFound(f"The model did not say {which!r}; it said: {listed}.{nearest(which.lower(), said)}")
         if not -len(found) <= occurrence < len(found):
             raise WordNotFound(f"The model said {which!r} {len(found)} times, so there is no occurrence {occurrence}.")
@@ -223,12 +223,12 @@ class Explanation:
 
         return render(self, None if which is None else self._find(which), width)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A self-contained page; also written to `path` where one is given."""
+    def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
+        """A self-contained page, opened at a word if one is named; also written to `path` where one is given."""
         from ercr.render.html import page
         from ercr.storage import write_atomic
 
-        document = page(self)
+        document = page(self, None if which is None else self._find(which))
         if path is not None:
             write_atomic(Path(path), document.encode())
         return document
@@ -255,6 +255,11 @@ class Explanation:
         from ercr.storage import as_json
 
         return as_json(self)
+
+
+def bare_texts(words: Sequence[Word]) -> list[str]:
+    """The words' texts without punctuation around them; punctuation alone becomes empty."""
+    return [word.text.strip(string.punctuation) for word in words]
 
 
 def _turns(tokens: Sequence[Token]) -> frozenset[int]:

@@ -31,7 +31,7 @@ Finish = Callable[[Trace, Evidence, Result], Explanation]
 
 @dataclass(frozen=True)
 class Step:
-    """One spoken token: its text, its map [h, w] and everything said so far."""
+    """One spoken token: its text, its map [h, w] and everything said so far. End markers are special, without text."""
 
     index: int
     text: str
@@ -106,14 +106,15 @@ class Stream:
     def _newest(self, trace: Trace, newest: Tensor) -> Step:
         tokenizer = self._adapter.tokenizer
         ids = trace.ids[trace.input_length :].tolist()
+        special = not bool(trace.text.context[-1])
         return Step(
             index=len(ids) - 1,
-            text=pieces(tokenizer, ids[-_TAIL:], complete=False)[-1],
+            text="" if special else pieces(tokenizer, ids[-_TAIL:], complete=False)[-1],
             id=ids[-1],
             probability=float(trace.text.log_probabilities[-1].exp()),
             map=np.asarray(newest.float().cpu().numpy(), np.float32),
             said=str(tokenizer.decode(ids, skip_special_tokens=True)).strip(),
-            special=not bool(trace.text.context[-1]),
+            special=special,
         )
 
 

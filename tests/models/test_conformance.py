@@ -218,6 +218,15 @@ def test_vocabulary_wide_logits_are_never_computed_at_visual_positions(load, pic
     assert max(rows) < explanation.geometry.tokens
 
 
+def test_a_loaded_model_is_enough_and_a_nameless_one_asks_for_its_processor(checkpoint, picture):
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint("qwen2_vl"))
+    assert ercr.Explainer(model).explain(picture, PROMPT, answer="a dog").text == "a dog"
+    with pytest.raises(InputError, match="pass its processor"):
+        ercr.Explainer(AutoModelForImageTextToText.from_config(model.config))
+
+
 def test_nan_states_are_named(load, picture, monkeypatch):
     explainer = load("llava")
     norm = explainer.adapter.final_norm

@@ -15,7 +15,7 @@ _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_confi
 
 def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapter:
     """Load model, tokenizer, image processor and chat template of a checkpoint folder or hub id."""
-    from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     folder = Path(name)
     if folder.is_dir():
@@ -26,11 +26,18 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     with _translated_errors(name):
         config = AutoConfig.from_pretrained(name, **source)
         adapter = adapter_class(config)
-        tokenizer = AutoTokenizer.from_pretrained(name, **source)
-        image_processor = _image_processor(name, source)
-        template = _chat_template(name, revision) or tokenizer.chat_template
+        parts = _load_parts(name, revision)
         model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
-    return adapter(model.eval(), tokenizer, image_processor, template)
+    return adapter(model.eval(), *parts)
+
+
+def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:
+    """Tokenizer, image processor and chat template of a checkpoint."""
+    from transformers import AutoTokenizer
+
+    source: dict[str, Any] = {"revision": revision} if revision else {}
+    tokenizer = AutoTokenizer.from_pretrained(name, **source)
+    return tokenizer, _image_processor(name, source), _chat_template(name, revision) or tokenizer.chat_template
 
 
 def _image_processor(name: str, source: dict[str, Any]) -> Any:
@@ -51,8 +58,18 @@ def _image_processor(name: str, source: dict[str, Any]) -> Any:
 
 
 def wrap_model(model: Any, processor: Any) -> Adapter:
-    """An adapter around a model the user has loaded, with its processor or a (tokenizer, image_processor) pair."""
+    """An adapter around a model the user has loaded.
+
+    `processor` is the model's processor or a pair (tokenizer, image_processor); None reads them from the checkpoint
+    the model came from.
+    """
     adapter = adapter_class(model.config)
+    if processor is None:
+        name = str(getattr(model, "name_or_path", ""))
+        if not name:
+            raise InputError("This model came from no checkpoint: pass its processor, too.")
+        with _translated_errors(name):
+            return adapter(model.eval(), *_load_parts(name, None))
     if isinstance(processor, tuple):
         tokenizer, image_processor = processor
         template = getattr(tokenizer, "chat_template", None)
@@ -79,7 +96,7 @@ def _check_folder(folder: Path) -> None:
             ("config.json", has("config.json")),
             ("model.safetensors (or its shards)", has("*.safetensors", "*.bin")),
             ("tokenizer.json", has("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")),
-            ("preprocessor_config.json", has("preprocessor_config.json", "processor_config.json")),
+            ("preprocessor_config.json", has("preprocessor_config.json") or _nested_image_processor(folder)),
         )
         if not present
     ]
@@ -96,6 +113,12 @@ def _check_folder(folder: Path) -> None:
             raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(lost)}.")
     for weights in folder.glob("*.safetensors"):
         _check_safetensors(weights)
+
+
+def _nested_image_processor(folder: Path) -> bool:
+    """Whether the image processor's settings stand inside the processor's file, as newer checkpoints keep them."""
+    path = folder / "processor_config.json"
+    return path.exists() and "image_processor" in _read_json(path)
 
 
 def _check_safetensors(path: Path) -> None:

@@ -26,23 +26,25 @@ _MAX_SIDE = 1280  # of the picture in the page
 _CONTEXT_WORDS = 12
 
 
-def page(explanation: Explanation) -> str:
-    """A whole HTML document."""
+def page(explanation: Explanation, word: Word | None = None) -> str:
+    """A whole HTML document, opened at a word."""
     title = html.escape(explanation.text[:80] or "ercr")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"></head>'
-        f'<body class="ercr-page">{fragment(explanation)}</body></html>\n'
+        f'<body class="ercr-page">{fragment(explanation, word)}</body></html>\n'
     )
 
 
-def fragment(explanation: Explanation) -> str:
+def fragment(explanation: Explanation, word: Word | None = None) -> str:
     """The same as a piece of HTML that a notebook or another page can hold."""
     assets = files("ercr.render") / "assets"
     style = (assets / "report.css").read_text(encoding="utf-8")
     script = (assets / "report.js").read_text(encoding="utf-8")
     # "<" could end the script element early, whatever the prompt says
-    data = json.dumps(_data(explanation), ensure_ascii=False).replace("<", "\\u003c")
+    data = json.dumps({**_data(explanation), "open": _index(explanation, word)}, ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )
     return (
         f"<style>{style}</style>"
         f'<section class="ercr" aria-label="Image evidence for each word">'
@@ -82,6 +84,12 @@ def _word(explanation: Explanation, word: Word) -> dict[str, Any]:
         "candidates": [[c.text, round(c.probability, 5)] for c in first.candidates],
         **_context(explanation, first.row),
     }
+
+
+def _index(explanation: Explanation, word: Word | None) -> int | None:
+    """The word's place in the answer, if it is a word of it."""
+    rows = None if word is None else word.tokens[0].row
+    return next((i for i, w in enumerate(explanation.words) if w.tokens[0].row == rows), None)
 
 
 def _context(explanation: Explanation, row: int) -> dict[str, Any]:

@@ -65,10 +65,10 @@
       row("word", state.word.text);
       row("evidence", state.word.evidence.toFixed(2));
       row("probability", state.word.p.toFixed(3));
-      row("candidates", state.word.candidates.map(([text, p]) => `${text.trim() || "␣"} ${p.toFixed(2)}`).join(", "));
+      row("candidates", state.word.candidates.map(([text, p]) => `${text.trim() || "␣"} ${p < 0.005 ? "<0.01" : p.toFixed(2)}`).join(", "));
       if (state.word.context && state.word.context.length) {
         row("subtracted", `beta ${state.word.beta.toFixed(2)}`);
-        row("context", state.word.context.map(([text, a]) => `${text.trim() || "␣"} ${a.toFixed(2)}`).join(", "));
+        row("context", state.word.context.map(([text, a]) => `“${text.trim() || "␣"}” ${a.toFixed(2)}`).join(", "));
       }
       facts.append(list);
     };
@@ -121,11 +121,12 @@
     side.append(make("h2", {}, "Prompt"), sentence(data.prompt, "Prompt", "asked"));
     side.append(make("h2", {}, data.answer === "given" ? "Given answer" : "Answer"), sentence(data.words, "Answer", "said"));
     side.append(labelled("Opacity", opacity), labelled("Colours", choice), facts);
+    const legend = "A word's colour is its strongest evidence in the image, from 0 (dark) to 1 (bright); beta is how much of the earlier words' mean map was subtracted. ";
     const unseen = data.seen < 0.9995 ? ` The model was shown ${(100 * data.seen).toFixed(0)} % of the image; the rest is hatched.` : "";
-    section.append(figure, side, make("footer", {}, `${data.model}, method ${data.method}, ${rows} x ${columns} cells.${unseen}`));
+    section.append(figure, side, make("footer", {}, `${legend}${data.model}, method ${data.method}, ${rows} x ${columns} cells.${unseen}`));
     const strongest = data.words.reduce((best, word) => (!best || word.evidence > best.evidence ? word : best), null);
-    state.pinned = strongest;
-    select(strongest);
+    state.pinned = data.open === null ? strongest : data.words[data.open];
+    select(state.pinned);
   };
 
   document.querySelectorAll("section.ercr").forEach(build);

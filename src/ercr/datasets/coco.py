@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, overload
 
 from ercr.datasets.folder import read_json, read_labels, require
 from ercr.datasets.registry import register
-from ercr.datasets.sample import Sample
+from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.images import load_image
 
@@ -18,7 +16,7 @@ _LAYOUT = f"{_INSTANCES}, {_CAPTIONS}, image/%012d.jpg and seg_label/%012d.png (
 _SHORTER = {37: "ball", 46: "glass"}  # as the public evaluation code names them
 
 
-class Coco(Sequence[Sample]):
+class Coco(Samples):
     """One sample per image of the instances file."""
 
     def __init__(self, root: str) -> None:
@@ -37,13 +35,7 @@ class Coco(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def sample(self, index: int) -> Sample:
         id_ = self.ids[index]
         image = load_image(self.root / f"image/{id_:012d}.jpg")
         return Sample(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from ercr.datasets.folder import read_json, read_labels, require
-from ercr.datasets.sample import Sample
+from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.images import load_image
 
 _LAYOUT = "anno.json, a list of [image, description, mask, {category: id}] with paths relative to the folder"
 
 
-class Listed(Sequence[Sample]):
+class Listed(Samples):
     """One sample per entry of the list; each entry brings its own categories."""
 
     def __init__(self, root: str, prompt: str) -> None:
@@ -25,13 +24,7 @@ class Listed(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def sample(self, index: int) -> Sample:
         entry = self.entries[index]
         try:
             picture, description, mask, categories = entry

@@ -1,9 +1,11 @@
-"""The one sample type that every dataset yields; it never reads a file or runs a model."""
+"""The one sample type that every dataset yields, and their common face; nothing here reads a file or runs a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,3 +22,25 @@ class Sample:
     labels: NDArray[np.uint8]  # [H, W]
     categories: Mapping[int, str]
     references: tuple[str, ...]
+
+
+class Samples(Sequence[Sample]):
+    """A dataset: samples are made one by one, when they are asked for."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def sample(self, index: int) -> Sample:
+        """The sample at an index from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self.sample(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"Sample {index} was asked for, but there are {len(self)}.")
+        return self.sample(index % len(self))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 from ercr.errors import InputError
 
 from ..registry import register
-from ..sample import Sample
+from ..sample import Sample, Samples
 from .captions import PROMPT, write_caption
 from .compose import bank_tensor, compose, pack, visible
 from .layout import SHAPES, Layout, draw_layout
@@ -91,7 +89,7 @@ def _bank(style: str) -> Tensor:
     return bank_tensor(bank)
 
 
-class Scenes(Sequence[Sample]):
+class Scenes(Samples):
     """The scenes of consecutive seeds as samples, drawn when they are asked for."""
 
     def __init__(self, number: int = 1000, start: int = 0, style: str | Path = "openmoji", size: int = 224) -> None:
@@ -100,16 +98,8 @@ class Scenes(Sequence[Sample]):
     def __len__(self) -> int:
         return self.number
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.number))]
-        if not -self.number <= index < self.number:
-            raise IndexError(f"Scene {index} was asked for, but there are {self.number}.")
-        drawn = scene(self.start + index % self.number, self.style, self.size)
+    def sample(self, index: int) -> Sample:
+        drawn = scene(self.start + index, self.style, self.size)
         return Sample(
             id=f"scene-{drawn.seed}",
             image=drawn.image,
@@ -121,7 +111,7 @@ class Scenes(Sequence[Sample]):
 
 
 @register("scenes")
-def open_scenes(where: str) -> Sequence[Sample]:
+def open_scenes(where: str) -> Scenes:
     """`scenes`, `scenes:200` (how many) or `scenes:200@5000` (from which seed)."""
     count, _, start = where.partition("@")
     try:

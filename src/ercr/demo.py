@@ -34,9 +34,10 @@ def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
 
     files = [folder / "evidence.png", folder / "report.html", folder / "explanation.ercr"]
     buffer = io.BytesIO()
-    strip(explanation, object_words(explanation, drawn)).save(buffer, format="PNG")
+    words = object_words(explanation, drawn)
+    strip(explanation, words).save(buffer, format="PNG")
     write_atomic(files[0], buffer.getvalue())
-    explanation.to_html(files[1])
+    explanation.to_html(files[1], max(words, key=lambda word: word.evidence, default=None))
     explanation.save(files[2])
     return files
 

@@ -14,7 +14,9 @@ PROMPT, ANSWER = "Describe this image.", "a photo of a dog and two umbrellas"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_method_agrees_with_the_cpu(load, checkpoint, picture, family):
+def test_every_method_agrees_with_the_cpu(load, checkpoint, picture, family, monkeypatch):
+    # CUDA's convolutions round to TF32 unless told not to, which alone moves Grad-CAM++ by 1 %
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     there = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="float32", device_map="cuda")
     half = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="bfloat16", device_map="cuda")
     names = list(ercr.methods.methods())
@@ -22,8 +24,7 @@ def test_every_method_agrees_with_the_cpu(load, checkpoint, picture, family):
     for name, cpu in zip(names, here, strict=True):
         gpu = there.explain(picture, PROMPT, method=name, answer=ANSWER)
         apart = np.abs(gpu.maps - cpu.maps)
-        # Grad-CAM++ divides by sums that pass through zero, so rounding shows there
-        assert np.quantile(apart, 0.99) < (0.05 if name == "grad_cam_pp" else 5e-3), (name, apart.max())
+        assert np.quantile(apart, 0.99) < 5e-3, (name, apart.max())
         assert np.isfinite(half.explain(picture, PROMPT, method=name, answer=ANSWER).maps).all(), name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -96,7 +95,7 @@ def explain(
     for target in targets:
         write(explanation, target, shown)
     if as_json == "-":
-        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        emit_data(explanation.to_dict(), as_json)
         return
     show(explanation, shown)
 

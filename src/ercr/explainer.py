@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ercr.errors import ErcrError, InputError
+from ercr.errors import InputError
 from ercr.explanation import Candidate, Explanation, Token
 from ercr.images import ImageLike, LoadedImage, load_image
 from ercr.methods.base import Evidence, Method, Result
@@ -19,7 +19,7 @@ from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
-from ercr.streaming import Step, Stream
+from ercr.streaming import Stream
 from ercr.trace import Needs, Sample, Trace, trace_samples
 from ercr.version import __version__
 from ercr.words import pieces
@@ -311,6 +311,3 @@ def _plain(value: Any) -> bool:
 
 def _array(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
-
-
-__all__ = ["DEFAULT_PROMPT", "ErcrError", "Explainer", "Step", "Stream"]

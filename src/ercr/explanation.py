@@ -144,7 +144,8 @@ class Explanation:
             return words[which]
         wanted = [w.lower() for w in which.split()]
         said = [w.text.lower() for w in words]
-        bare = [text.strip(string.punctuation) or text for text in said]  # 'dog' is said in '"dog'
+        # 'dog' is said in '"dog'
+        bare = [text.lower() or whole for text, whole in zip(bare_texts(words), said, strict=True)]
         starts = range(len(said) - len(wanted) + 1) if wanted else ()
         found = [i for i in starts if wanted in (said[i : i + len(wanted)], bare[i : i + len(wanted)])]
         if not found:

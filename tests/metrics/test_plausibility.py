@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from ercr.metrics.faithfulness import changes, perturbed, top_mask
+from ercr.metrics.faithfulness import changes, perturbed, top_masks
 from ercr.metrics.language import Language, english
 from ercr.metrics.matching import match_category
 from ercr.metrics.plausibility import Plausibility, WordScore, merge_neighbours, score_words
@@ -112,11 +112,11 @@ def test_deletion_and_insertion_take_exactly_the_top_pixels():
     heat = np.zeros((4, 5), np.float32)
     heat[1, 2], heat[3, 4] = 0.9, 0.5
     deleted, inserted, baseline = perturbed(image, heat, (0.05, 0.1))
-    assert top_mask(heat, 0.1).sum() == 2
+    assert top_masks(heat, [0.1])[0].sum() == 2
     assert (deleted[0] != image).any(-1).sum() == 1
     assert (deleted[1][[1, 3], [2, 4]] == baseline[[1, 3], [2, 4]]).all()
-    assert (inserted[1] == np.where(top_mask(heat, 0.1)[..., None], image, baseline)).all()
-    assert top_mask(np.zeros((2, 3), np.float32), 0.5).ravel().tolist() == [True] * 3 + [False] * 3
+    assert (inserted[1] == np.where(top_masks(heat, [0.1])[0][..., None], image, baseline)).all()
+    assert top_masks(np.zeros((2, 3), np.float32), [0.5])[0].ravel().tolist() == [True] * 3 + [False] * 3
     assert changes(-1.0, -5.0, [-2.0], [-4.0]) == ([1.0], [1.0])
 
 

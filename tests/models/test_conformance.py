@@ -229,6 +229,12 @@ def test_a_loaded_model_is_enough_and_a_nameless_one_asks_for_its_processor(chec
         ercr.Explainer(AutoModelForImageTextToText.from_config(config))
 
 
+@pytest.mark.parametrize("method", ["ercr", "attention"])
+def test_an_image_token_in_an_answer_is_refused_in_one_sentence(load, picture, method):
+    with pytest.raises(InputError, match="image token"):
+        load("llava").explain(picture, PROMPT, answer="a <image> dog", method=method)
+
+
 def test_nan_states_are_named(load, picture, monkeypatch):
     explainer = load("llava")
     norm = explainer.adapter.final_norm

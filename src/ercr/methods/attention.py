@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
-from ercr.methods.base import Settings
-from ercr.methods.inside import register_inside
+from ercr.methods.inside import BlockSettings, register_inside
 from ercr.trace import Trace
 
 
-@dataclass(frozen=True)
-class AttentionSettings(Settings):
-    layer: int = -1  # block, counted from 0 or from the end
-
-
-def attention(trace: Trace, tokens: slice, settings: AttentionSettings) -> Tensor:
+def attention(trace: Trace, tokens: slice, settings: BlockSettings) -> Tensor:
     """Mean over heads of the attention from e(t) to the visual tokens."""
     replay = trace.replay
     (block,) = replay.attentions([settings.layer]).values()
@@ -27,7 +19,7 @@ register_inside(
     name="attention",
     title="Attention of the last layer",
     paper="Vaswani et al., Attention Is All You Need, NeurIPS 2017",
-    settings=AttentionSettings,
+    settings=BlockSettings,
     scores=attention,
     reads="attention rows of one layer",
     cost="one more forward pass",

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from ercr.methods.base import Settings
-from ercr.methods.inside import register_inside
+from ercr.methods.inside import BlockSettings, register_inside
 from ercr.trace import Trace
 
 _EPS = 1e-6
 
 
-@dataclass(frozen=True)
-class GradCamPpSettings(Settings):
-    layer: int = -1  # block whose input norm is read, counted from 0 or from the end
-
-
-def grad_cam_pp(trace: Trace, tokens: slice, settings: GradCamPpSettings) -> Tensor:
+def grad_cam_pp(trace: Trace, tokens: slice, settings: BlockSettings) -> Tensor:
     """ReLU(sum_c w_c A_c) at a block's input norm, the last one's by default."""
     return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
 
@@ -39,7 +31,7 @@ register_inside(
     name="grad_cam_pp",
     title="Grad-CAM++",
     paper="Chattopadhay et al., Grad-CAM++: Generalized Gradient-Based Visual Explanations, WACV 2018",
-    settings=GradCamPpSettings,
+    settings=BlockSettings,
     scores=grad_cam_pp,
     reads="input norm of one block and its gradients",
     cost="one more forward pass, gradients through that block and later ones",

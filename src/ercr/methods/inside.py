@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,14 @@ from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.readout import normalise, valid_cells
 from ercr.methods.registry import register
 from ercr.trace import Needs, Trace
+
+
+@dataclass(frozen=True)
+class BlockSettings(Settings):
+    """Of methods that read one block."""
+
+    layer: int = -1  # counted from 0 or from the end
+
 
 Scores = Callable[[Trace, slice, Any], Tensor]
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
-from ercr.methods.base import Settings
-from ercr.methods.inside import register_inside
+from ercr.methods.inside import BlockSettings, register_inside
 from ercr.trace import Trace
 
 
-@dataclass(frozen=True)
-class LayerCamSettings(Settings):
-    layer: int = -1  # block whose input norm is read, counted from 0 or from the end
-
-
-def layer_cam(trace: Trace, tokens: slice, settings: LayerCamSettings) -> Tensor:
+def layer_cam(trace: Trace, tokens: slice, settings: BlockSettings) -> Tensor:
     """ReLU(sum_c ReLU(G) A) at a block's input norm, the last one's by default."""
     return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
 
@@ -30,7 +22,7 @@ register_inside(
     name="layer_cam",
     title="Layer-CAM",
     paper="Jiang et al., LayerCAM: Exploring Hierarchical Class Activation Maps, TIP 2021",
-    settings=LayerCamSettings,
+    settings=BlockSettings,
     scores=layer_cam,
     reads="input norm of one block and its gradients",
     cost="one more forward pass, gradients through that block and later ones",

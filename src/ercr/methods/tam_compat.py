@@ -104,8 +104,10 @@ def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.ui
 
 
 def _rank_filter(image: Floats) -> Floats:
-    mode = [("reflect" if side > 1 else "edge") for side in image.shape]
-    padded = np.pad(np.pad(image, ((1, 1), (0, 0)), mode=mode[0]), ((0, 0), (1, 1)), mode=mode[1])  # type: ignore[call-overload]
+    padded = image
+    for axis, side in enumerate(image.shape):
+        width = [(1, 1) if axis == other else (0, 0) for other in range(2)]
+        padded = np.pad(padded, width, mode="reflect") if side > 1 else np.pad(padded, width, mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3)).reshape(*image.shape, 9)
     windows = np.sort(windows, axis=-1)
     mean = windows.mean(-1)

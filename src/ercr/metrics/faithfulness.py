@@ -12,16 +12,12 @@ from ercr.geometry import Floats
 BUDGETS = (0.1, 0.2, 0.3)
 
 
-def ranked_pixels(heat: Floats) -> NDArray[np.int64]:
-    """Flat pixel indices by falling heat; ties by index."""
-    return np.argsort(-heat.ravel(), kind="stable")
-
-
-def top_mask(heat: Floats, share: float) -> NDArray[np.bool_]:
-    """The floor(share H W) highest pixels."""
-    mask = np.zeros(heat.size, bool)
-    mask[ranked_pixels(heat)[: int(share * heat.size)]] = True
-    return mask.reshape(heat.shape)
+def top_masks(heat: Floats, budgets: Sequence[float]) -> list[NDArray[np.bool_]]:
+    """The floor(share H W) highest pixels for each share; ties by index."""
+    order = np.argsort(-heat.ravel(), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(heat.size)
+    return [(rank < int(share * heat.size)).reshape(heat.shape) for share in budgets]
 
 
 def perturbed(
@@ -29,14 +25,9 @@ def perturbed(
 ) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint8]], NDArray[np.uint8]]:
     """Images with the top pixels deleted, images with only them inserted, and the baseline of mean colour."""
     baseline = np.broadcast_to(image.reshape(-1, 3).mean(0).round().astype(np.uint8), image.shape)
-    order = ranked_pixels(heat)
-    deleted, inserted = [], []
-    for share in budgets:
-        mask = np.zeros(heat.size, bool)
-        mask[order[: int(share * heat.size)]] = True
-        chosen = mask.reshape(heat.shape)[..., None]
-        deleted.append(np.where(chosen, baseline, image))
-        inserted.append(np.where(chosen, image, baseline))
+    masks = [mask[..., None] for mask in top_masks(heat, budgets)]
+    deleted = [np.where(mask, baseline, image) for mask in masks]
+    inserted = [np.where(mask, image, baseline) for mask in masks]
     return deleted, inserted, np.asarray(baseline)
 
 

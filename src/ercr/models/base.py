@@ -130,13 +130,13 @@ class Adapter(ABC):
 
     def unembedding_rows(self, ids: Tensor) -> Tensor:
         """Rows of W_U [len(ids), d] in the model's own precision, also when the head is offloaded."""
-        weight = self.head.weight
-        if isinstance(weight, Tensor) and weight.device.type != "meta":
-            return weight[ids.to(weight.device)]
+        head: Any = self.head
+        if head.weight.device.type != "meta":
+            return torch.as_tensor(head.weight[ids.to(head.weight.device)])
         from accelerate.utils import align_module_device
 
-        with align_module_device(self.head, self.device):
-            return self.head.weight[ids.to(self.device)].clone()  # type: ignore[index]
+        with align_module_device(head, self.device):
+            return torch.as_tensor(head.weight[ids.to(self.device)]).clone()
 
     @property
     def image_backend(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     source: dict[str, Any] = {"revision": revision} if revision else {}
     with _translated_errors(name):
         config = AutoConfig.from_pretrained(name, **source)
-        adapter = adapter_class(config)
+        adapter = adapter_class(config.model_type)
         parts = _load_parts(name, revision)
         model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
     return adapter(model.eval(), *parts)
@@ -63,7 +65,7 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
     `processor` is the model's processor or a pair (tokenizer, image_processor); None reads them from the checkpoint
     the model came from.
     """
-    adapter = adapter_class(model.config)
+    adapter = adapter_class(getattr(model.config, "model_type", None))
     if processor is None:
         name = str(getattr(model, "name_or_path", ""))
         if not name:
@@ -102,7 +104,7 @@ def _check_folder(folder: Path) -> None:
     ]
     # a text-only model has no image processor: say what it is, not what it lacks
     if missing == ["preprocessor_config.json"]:
-        adapter_class(_Type(_read_json(folder / "config.json").get("model_type")))
+        adapter_class(_read_json(folder / "config.json").get("model_type"))
     if missing:
         raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(missing)}.")
     index = folder / "model.safetensors.index.json"
@@ -129,13 +131,6 @@ def _check_safetensors(path: Path) -> None:
             pass
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"The weights file {path} is damaged or cut short: {error}.") from None
-
-
-class _Type:
-    """The one attribute of a config that choosing an adapter needs."""
-
-    def __init__(self, model_type: str | None) -> None:
-        self.model_type = model_type
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -168,18 +163,13 @@ def _chat_template(name: str, revision: str | None) -> str | None:
     return None
 
 
-class _translated_errors:
+@contextmanager
+def _translated_errors(name: str) -> Iterator[None]:
     """Loaders raise many kinds of error; a user needs one sentence that names the checkpoint."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(
-            error, OSError | ValueError | KeyError | RuntimeError | AssertionError | ImportError
-        ) and not isinstance(error, InputError):
-            detail = " ".join(str(error).split())
-            raise CheckpointError(f"The checkpoint {self.name} cannot be loaded: {detail[:300]}") from error
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, ImportError) as error:
+        detail = " ".join(str(error).split())
+        raise CheckpointError(f"The checkpoint {name} cannot be loaded: {detail[:300]}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
@@ -31,10 +31,9 @@ def adapters() -> dict[str, type[Adapter]]:
     return dict(_ADAPTERS)
 
 
-def adapter_class(config: Any) -> type[Adapter]:
-    """The adapter for a model's config, or an error that names the supported families."""
+def adapter_class(model_type: str | None) -> type[Adapter]:
+    """The adapter for a `config.model_type`, or an error that names the supported families."""
     known = adapters()
-    model_type = getattr(config, "model_type", None)
     if model_type in known:
         return known[model_type]
     families = ", ".join(sorted({adapter.family for adapter in known.values()}))

@@ -40,6 +40,12 @@ def table(name: str) -> NDArray[np.uint8]:
     return np.stack(channels, axis=1).round().astype(np.uint8)
 
 
+def tint(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
+    """The colour behind a word of some evidence, and whether it is dark enough for white letters."""
+    red, green, blue = (int(c) for c in colour(np.array(evidence, np.float32), name))
+    return (red, green, blue), 0.299 * red + 0.587 * green + 0.114 * blue < 128
+
+
 def colour(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
     """Values in 0..1 as RGB [..., 3]."""
     index = np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ercr.render.colormaps import colour
+from ercr.render.colormaps import tint
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -53,10 +52,10 @@ def _sentence(explanation: Explanation, width: int) -> Image.Image:
     sheet = Image.new("RGB", (width, lines * 36), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for word, left, line in placed:
-        red, green, blue = (int(c) for c in colour(np.array(word.evidence, np.float32), "inferno"))
+        backdrop, dark = tint(word.evidence)
         box = (left, line * 36 + 2, left + font.getlength(word.text) + 10, line * 36 + 32)
-        pen.rounded_rectangle(box, radius=5, fill=(red, green, blue))
-        ink = (255, 255, 255) if 0.299 * red + 0.587 * green + 0.114 * blue < 128 else (0, 0, 0)
+        pen.rounded_rectangle(box, radius=5, fill=backdrop)
+        ink = (255, 255, 255) if dark else (0, 0, 0)
         pen.text((left + 5, line * 36 + 17), word.text, fill=ink, font=font, anchor="lm")
     return sheet
 

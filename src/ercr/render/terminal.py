@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ercr.geometry import Floats
-from ercr.render.colormaps import colour
+from ercr.render.colormaps import colour, tint
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -26,13 +26,12 @@ def words_line(explanation: Explanation) -> Text:
     for word in explanation.words:
         separator = " " if len(line) and word.tokens[0].text[:1].isspace() else ""
         line.append(separator)
-        line.append(word.text, style=tint(word.evidence))
+        line.append(word.text, style=word_style(word.evidence))
     return line
 
 
-def tint(evidence: float) -> Style:
-    red, green, blue = (int(c) for c in colour(np.array(evidence, np.float32), _COLORMAP))
-    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 128
+def word_style(evidence: float) -> Style:
+    (red, green, blue), dark = tint(evidence)
     return Style(color="white" if dark else "black", bgcolor=f"rgb({red},{green},{blue})")
 
 

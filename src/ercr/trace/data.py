@@ -46,6 +46,12 @@ def checked_layer(layer: int, count: int) -> int:
     return layer % count
 
 
+def refuse_image_tokens(answer: Tensor, image_token: int) -> None:
+    """A pass over an answer with an image token in it would look for a second image."""
+    if bool((answer == image_token).any()):
+        raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
+
+
 @dataclass(frozen=True)
 class View:
     """Visual states [N, d] of one showing of the image, after the final norm."""

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ercr.errors import InputError, ModelStateError
+from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
-from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer
+from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
 from ercr.trace.replay import Replay
 
 _HEAD_ROWS = 8192  # rows of the head in float32 at once
@@ -111,8 +111,8 @@ class _Run:
 
 def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Tensor], recorder: Recorder) -> _Run:
     """One pass over prompts and given answers."""
-    if any((answer == adapter.image_token_id).any() for answer in answers):
-        raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
+    for answer in answers:
+        refuse_image_tokens(answer, adapter.image_token_id)
     full = [sample.prepared.with_answer(answer) for sample, answer in zip(samples, answers, strict=True)]
     norm, layer = forward(adapter, full, recorder)
     return _Run(answers, norm, layer, [norm.shape[1] - len(sample.input_ids) for sample in full])

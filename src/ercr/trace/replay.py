@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Prepared
 from ercr.trace.attention import Attention, Backend, attention_backend, describe, observe, repeat_heads
-from ercr.trace.data import checked_layer
+from ercr.trace.data import checked_layer, refuse_image_tokens
 from ercr.trace.rules import Rule, relevance_rules
 
 Entry = tuple[nn.Module, Tensor, dict[str, Any]]  # a block, the stream that entered it, its other inputs
@@ -90,8 +90,8 @@ class Replay:
             self._run()
 
     def _run(self) -> None:
-        if int((self._sample.input_ids == self._adapter.image_token_id).sum()) > len(self.visual) + 1:
-            raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
+        behind = self._sample.input_ids[int(self._sample.visual[-1]) + 1 :]
+        refuse_image_tokens(behind, self._adapter.image_token_id)
         inputs = self._adapter.collate([self._sample], 0)
         positions = self._adapter.position_ids([self._sample], inputs["attention_mask"])
         self._adapter.body(**inputs, position_ids=positions, use_cache=False)

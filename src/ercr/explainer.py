@@ -77,12 +77,8 @@ class Explainer:
         `method` is a name, with switches in the call (`context="tam"`) or behind a colon (`"ercr:context=tam"`).
         `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
         """
-        chosen, settings = resolve(method, **switches)
-        loaded = load_image(image)
-        sample = self._sample(loaded, prompt, answer)
         options = self._generation(max_new_tokens, generation)
-        trace = trace_samples(self.adapter, [sample], chosen.needs(settings), options)[0]
-        return self._explanation(loaded, trace, chosen, settings, options if answer is None else None)
+        return self._explain([load_image(image)], [prompt], [answer], [resolve(method, **switches)], options)[0][0]
 
     def explain_all(
         self,
@@ -96,22 +92,33 @@ class Explainer:
     ) -> list[Explanation]:
         """Explain one answer by several methods; methods that can share a run of the model do."""
         resolved = [resolve(method) for method in methods]
-        loaded = load_image(image)
-        sample = self._sample(loaded, prompt, answer)
         options = self._generation(max_new_tokens, generation)
-        results: list[Explanation | None] = [None] * len(resolved)
-        for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
-            trace = trace_samples(self.adapter, [sample], needs, options)[0]
-            sample = replace(sample, answer=trace.ids[trace.input_length :])  # one answer for all methods
-            for index in members:
-                results[index] = self._explanation(loaded, trace, *resolved[index], options if answer is None else None)
-        return [result for result in results if result is not None]
+        return self._explain([load_image(image)], [prompt], [answer], resolved, options)[0]
+
+    def explain_many(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
+        *,
+        methods: Sequence[str],
+        answers: Sequence[str] | None = None,
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        batch_size: int = 8,
+    ) -> list[list[Explanation]]:
+        """Explain many images by several methods, which share runs of the model where they can: [image][method]."""
+        resolved = [resolve(method) for method in methods]
+        return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
 
     @torch.no_grad()
     def answer_log_probabilities(
-        self, images: Sequence[ImageLike], prompt: str | Sequence[Message], answer: str, batch_size: int = 32
+        self,
+        images: Sequence[ImageLike],
+        prompt: str | Sequence[Message],
+        answer: str | Sequence[int],
+        batch_size: int = 32,
     ) -> Any:
-        """log P of every token of a fixed answer under each image: float32 [images, tokens]."""
+        """log P of every token of a fixed answer, given as text or token ids, under each image [images, tokens]."""
         rows = []
         for start in range(0, len(images), batch_size):
             loaded = [load_image(image) for image in images[start : start + batch_size]]
@@ -133,7 +140,20 @@ class Explainer:
         **switches: Any,
     ) -> list[Explanation]:
         """Explain many images; one prompt for all or one each. Results come in the order given."""
-        chosen, settings = resolve(method, **switches)
+        resolved = [resolve(method, **switches)]
+        found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
+        return [row[0] for row in found]
+
+    def _in_batches(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]],
+        answers: Sequence[str] | None,
+        resolved: Sequence[tuple[Method, Any]],
+        max_new_tokens: int,
+        generation: dict[str, Any] | None,
+        batch_size: int,
+    ) -> list[list[Explanation]]:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[str | None] = [None] * len(images) if answers is None else list(answers)
         if answers is not None and None in given:
@@ -143,18 +163,35 @@ class Explainer:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, not {batch_size}.")
         options = self._generation(max_new_tokens, generation)
-        results: list[Explanation] = []
+        results: list[list[Explanation]] = []
         for start in range(0, len(images), batch_size):
             part = slice(start, start + batch_size)
             loaded = [load_image(image) for image in images[part]]
-            rows = zip(loaded, per_image[part], given[part], strict=True)
-            samples = [self._sample(image, prompt, answer) for image, prompt, answer in rows]
-            traces = trace_samples(self.adapter, samples, chosen.needs(settings), options)
-            spoken = options if answers is None else None
-            results += [
-                self._explanation(image, trace, chosen, settings, spoken)
-                for image, trace in zip(loaded, traces, strict=True)
+            results += self._explain(loaded, per_image[part], given[part], resolved, options)
+        return results
+
+    def _explain(
+        self,
+        images: Sequence[LoadedImage],
+        prompts: Sequence[str | Sequence[Message]],
+        answers: Sequence[str | None],
+        resolved: Sequence[tuple[Method, Any]],
+        options: dict[str, Any],
+    ) -> list[list[Explanation]]:
+        """One batch by several methods; all methods explain the answer of the first run."""
+        rows = zip(images, prompts, answers, strict=True)
+        samples = [self._sample(image, prompt, answer) for image, prompt, answer in rows]
+        spoken = [options if answer is None else None for answer in answers]
+        results: list[list[Any]] = [[None] * len(resolved) for _ in images]
+        for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
+            traces = trace_samples(self.adapter, samples, needs, options)
+            samples = [
+                replace(sample, answer=trace.ids[trace.input_length :])
+                for sample, trace in zip(samples, traces, strict=True)
             ]
+            for row, trace in enumerate(traces):
+                for index in members:
+                    results[row][index] = self._explanation(images[row], trace, *resolved[index], spoken[row])
         return results
 
     def stream(
@@ -182,10 +219,14 @@ class Explainer:
 
         return Stream(self.adapter, sample, chosen, settings, options, finish)
 
-    def _sample(self, image: LoadedImage, prompt: str | Sequence[Message], answer: str | None) -> Sample:
+    def _sample(
+        self, image: LoadedImage, prompt: str | Sequence[Message], answer: str | Sequence[int] | None
+    ) -> Sample:
         prepared = self.adapter.prepare(image.rgb, as_messages(prompt))
         if answer is None:
             return Sample(image.rgb, prepared)
+        if isinstance(answer, list | tuple) and all(isinstance(token, int) for token in answer):
+            return Sample(image.rgb, prepared, torch.tensor(answer, dtype=torch.long))
         if not isinstance(answer, str):
             raise InputError(f"An answer must be text, not {type(answer).__name__}.")
         if not answer.strip():

@@ -6,17 +6,15 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from ercr.errors import ErcrError, InputError
+from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
+from ercr.errors import ErcrError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
 from ercr.version import __version__
-
-if TYPE_CHECKING:
-    from ercr.explainer import Explainer
 
 app = typer.Typer(
     name="ercr",
@@ -25,19 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-ModelOption = Annotated[
-    str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
-]
-MethodOption = Annotated[
-    str, typer.Option("--method", help="Name, or name:switch=value,… ; `ercr methods` lists them.")
-]
-JsonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--json", help="Print one JSON document on standard output, or write it to a .json file.", show_default=False
-    ),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -190,35 +175,6 @@ def models(as_json: JsonOption = None) -> None:
         table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
     results.print(table)
     results.print("packaged: " + (", ".join(packaged()) or "none"))
-
-
-def load_model(name: str | None, device: str, dtype: str) -> Explainer:
-    """Load a model with a spinner on standard error."""
-    with working("Loading the model"):
-        from transformers.utils import logging as hub_logging
-
-        from ercr.explainer import Explainer
-
-        if not sys.stderr.isatty():
-            hub_logging.disable_progress_bar()
-        options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
-        if device.startswith("cuda") and not _has_gpu():
-            raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
-        return Explainer.from_pretrained(name, dtype=None if dtype == "auto" else dtype, **options)
-
-
-def check_options(answer: str | None, dtype: str) -> None:
-    """Refuse what can be seen to be wrong before a model is loaded."""
-    if dtype not in ("auto", "float32", "bfloat16", "float16"):
-        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
-    if answer is not None and not answer.strip():
-        raise InputError("The answer to explain is empty: give at least one word.")
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _short(value: Any) -> str:

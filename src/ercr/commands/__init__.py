@@ -1,0 +1,1 @@
+"""The larger commands, one file each; `cli.py` puts them together."""

@@ -1,0 +1,56 @@
+"""Options that several commands share, and the loading of a model as they ask for it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ercr.errors import InputError
+from ercr.output import working
+
+if TYPE_CHECKING:
+    from ercr.explainer import Explainer
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
+]
+MethodOption = Annotated[
+    str, typer.Option("--method", help="Name, or name:switch=value,… ; `ercr methods` lists them.")
+]
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json", help="Print one JSON document on standard output, or write it to a .json file.", show_default=False
+    ),
+]
+
+
+def load_model(name: str | None, device: str, dtype: str) -> Explainer:
+    """Load a model with a spinner on standard error."""
+    with working("Loading the model"):
+        from transformers.utils import logging as hub_logging
+
+        from ercr.explainer import Explainer
+
+        if not sys.stderr.isatty():
+            hub_logging.disable_progress_bar()
+        options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
+        if device.startswith("cuda") and not _has_gpu():
+            raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
+        return Explainer.from_pretrained(name, dtype=None if dtype == "auto" else dtype, **options)
+
+
+def check_options(answer: str | None, dtype: str) -> None:
+    """Refuse what can be seen to be wrong before a model is loaded."""
+    if dtype not in ("auto", "float32", "bfloat16", "float16"):
+        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
+    if answer is not None and not answer.strip():
+        raise InputError("The answer to explain is empty: give at least one word.")
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

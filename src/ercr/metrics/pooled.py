@@ -1,0 +1,192 @@
+"""Figures of a dataset from per-image sums: merge in any order, bootstrap intervals, paired comparison of two methods.
+
+Every figure is a ratio of two sums over the images (sum of IoUs over the number of words, mass after over mass
+before, …) or is derived from such ratios. So a part of a dataset is described by one row of sums per image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ercr.errors import InputError, nearest
+
+Table = NDArray[np.float64]
+# figures that are the harmonic mean of two others
+HARMONIC = {"f1_iou": ("obj_iou", "func_iou")}
+_AT_ONCE = 250  # resamples held in memory together
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its bootstrap 95 % interval over images; NaN where no image has the figure."""
+
+    value: float
+    low: float
+    high: float
+    n: int  # images that have the figure
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of one method minus the same of another, over the images that both have."""
+
+    difference: float
+    low: float  # paired bootstrap, 95 %
+    high: float
+    p: float  # two-sided permutation test: the methods change places at random, image by image
+    p_bootstrap: float  # twice the smaller share of resamples on either side of 0
+    p_wilcoxon: float  # signed ranks of the images' own differences
+    n: int  # images compared
+
+
+@dataclass
+class Pooled:
+    """Sums of numerators and denominators per image and figure."""
+
+    images: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, image: str, sums: Mapping[str, tuple[float, float]]) -> None:
+        """Add (numerator, denominator) of some figures of an image to what is known of it."""
+        row = self.images.setdefault(image, {})
+        for name, (numerator, denominator) in sums.items():
+            before = row.get(name, (0.0, 0.0))
+            row[name] = (before[0] + float(numerator), before[1] + float(denominator))
+
+    def merge(self, other: Pooled) -> Pooled:
+        """Both together; sums of an image that both know are added."""
+        both = Pooled({image: dict(row) for image, row in self.images.items()})
+        for image, row in other.images.items():
+            both.add(image, row)
+        return both
+
+    @property
+    def figures(self) -> list[str]:
+        """Names of all figures, those derived from others last."""
+        names = list(dict.fromkeys(name for image in sorted(self.images) for name in sorted(self.images[image])))
+        return names + [name for name, parts in HARMONIC.items() if set(parts) <= set(names)]
+
+    def value(self, figure: str) -> float:
+        """A figure over all images; NaN where no image has it."""
+        self._require(figure)
+        parts = _parts([figure])
+        return float(_figure(figure, parts, self._table(parts, self.images).sum(0))) if self.images else np.nan
+
+    def summary(self, resamples: int = 2000, seed: int = 0) -> dict[str, Interval]:
+        """Every figure with its interval. All figures, and all methods over the same images, share their resamples."""
+        names, parts = self.figures, _parts(self.figures)
+        if not names:
+            return {}
+        table = self._table(parts, self.images)
+        drawn = np.concatenate([draws @ table for draws in _draws(len(table), resamples, seed)])
+        return {name: self._interval(name, parts, table, drawn) for name in names}
+
+    def _interval(self, name: str, parts: list[str], table: Table, drawn: Table) -> Interval:
+        low, high = _percentiles(_figure(name, parts, drawn))
+        return Interval(float(_figure(name, parts, table.sum(0))), low, high, int(_has(name, parts, table).sum()))
+
+    def _table(self, parts: list[str], images: Iterable[str]) -> Table:
+        """Sums [images by name, 2 per part]: the order in which images came must not decide the resamples."""
+        rows = [[self.images[image].get(part, (0.0, 0.0)) for part in parts] for image in sorted(images)]
+        return np.array(rows, float).reshape(len(rows), 2 * len(parts))
+
+    def _require(self, figure: str) -> None:
+        if figure not in self.figures:
+            known = ", ".join(self.figures) or "none"
+            raise InputError(f"There is no figure {figure!r}; there are {known}.{nearest(figure, self.figures)}")
+
+
+def compare(a: Pooled, b: Pooled, figure: str, resamples: int = 2000, seed: int = 0) -> Comparison:
+    """`figure` of `a` minus that of `b` over their common images, with interval and p-values."""
+    a._require(figure)
+    b._require(figure)
+    common, parts = a.images.keys() & b.images.keys(), _parts([figure])
+    if not common:
+        raise InputError("The two methods have no image in common, so they cannot be compared.")
+    one, other = a._table(parts, common), b._table(parts, common)
+
+    def difference(first: Table, second: Table) -> Any:
+        return _figure(figure, parts, first) - _figure(figure, parts, second)
+
+    drawn = np.concatenate([difference(d @ one, d @ other) for d in _draws(len(one), resamples, seed)])
+    drawn = drawn[~np.isnan(drawn)]
+    sides = ((drawn <= 0).mean(), (drawn >= 0).mean()) if len(drawn) else (np.nan, np.nan)
+    return Comparison(
+        float(difference(one.sum(0), other.sum(0))),
+        *_percentiles(drawn),
+        p=_permutation_p(figure, parts, one, other, resamples, seed),
+        p_bootstrap=float(min(1.0, 2 * min(sides))),
+        p_wilcoxon=_wilcoxon_p(difference(one, other)),
+        n=len(one),
+    )
+
+
+def _parts(figures: Iterable[str]) -> list[str]:
+    """The ratios that figures are made of."""
+    return list(dict.fromkeys(part for name in figures for part in HARMONIC.get(name, (name,))))
+
+
+def _figure(name: str, parts: list[str], sums: Table) -> Any:
+    """A figure from sums [..., 2 per part]; NaN where a denominator is 0."""
+    ratios = [_ratio(sums, 2 * parts.index(part)) for part in HARMONIC.get(name, (name,))]
+    return ratios[0] if len(ratios) == 1 else harmonic(*ratios)
+
+
+def _ratio(sums: Table, at: int) -> Any:
+    below = sums[..., at + 1]
+    return np.where(below != 0, sums[..., at] / np.where(below != 0, below, 1), np.nan)
+
+
+def _has(name: str, parts: list[str], table: Table) -> NDArray[np.bool_]:
+    """Images that add to a figure."""
+    columns = [2 * parts.index(part) + 1 for part in HARMONIC.get(name, (name,))]
+    return np.asarray((table[:, columns] != 0).any(1))
+
+
+def harmonic(one: Any, other: Any) -> Any:
+    """Harmonic mean, 0 where both are 0."""
+    total = one + other
+    return np.where(total == 0, 0.0, 2 * one * other / np.where(total == 0, 1, total))
+
+
+def _draws(images: int, resamples: int, seed: int) -> Iterable[Table]:
+    """How often each image is drawn, [some resamples, images] at a time."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, _AT_ONCE):
+        count = min(_AT_ONCE, resamples - start)
+        yield rng.multinomial(images, np.full(images, 1 / images), count).astype(float)
+
+
+def _percentiles(values: NDArray[Any]) -> tuple[float, float]:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return np.nan, np.nan
+    low, high = np.percentile(known, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _permutation_p(figure: str, parts: list[str], one: Table, other: Table, resamples: int, seed: int) -> float:
+    from scipy.stats import permutation_test
+
+    rows, count = np.concatenate([one, other]), len(one)
+
+    def difference(first: Any, second: Any, axis: int) -> Any:
+        sums = [np.moveaxis(rows[np.moveaxis(indices, axis, -1)], -2, 0).sum(0) for indices in (first, second)]
+        return _figure(figure, parts, sums[0]) - _figure(figure, parts, sums[1])
+
+    indices = np.arange(count), np.arange(count, 2 * count)
+    result = permutation_test(
+        indices, difference, permutation_type="samples", vectorized=True, n_resamples=resamples, batch=50, rng=seed
+    )
+    return float(result.pvalue)
+
+
+def _wilcoxon_p(differences: Table) -> float:
+    from scipy.stats import wilcoxon
+
+    known = differences[~np.isnan(differences)]
+    return float(wilcoxon(known).pvalue) if np.any(known) else 1.0

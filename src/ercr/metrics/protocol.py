@@ -1,0 +1,128 @@
+"""The rules by which an answer is scored: two presets and every rule as an option of its own; computes nothing.
+
+`tam` gives the numbers of TAM's public evaluation code (Li et al., ICCV 2025), quirks included, because published
+results were made so. `clean` drops every quirk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from ercr.errors import InputError, nearest
+
+PRESETS: dict[str, dict[str, str]] = {
+    "tam": {},
+    "clean": {
+        "end_token": "drop",
+        "mismatch": "score",
+        "split": "character",
+        "match": "exact",
+        "merge": "words",
+        "place": "seen",
+    },
+}
+# every option, its values and what each does; the first value is the public code's
+OPTIONS: dict[str, dict[str, str]] = {
+    "end_token": {
+        "glue": "the end-of-sequence token belongs to the last word",
+        "drop": "the end-of-sequence token is left out",
+    },
+    "mismatch": {
+        "skip": "words are read from the re-tokenised answer; if it has another length, the answer is left out",
+        "score": "words are read from the tokens that were spoken",
+    },
+    "split": {
+        "token": "a token that is nothing but punctuation starts a word, so dog's is one word",
+        "character": "a token that begins with punctuation starts a word",
+    },
+    "match": {
+        "any": "the last category with the noun in its name",
+        "exact": "a category that is the noun alone, else the first with the noun in its name",
+        "synonyms": "as exact, and other words for some categories (man for person)",
+    },
+    "merge": {
+        "list": "after two neighbours of one category the last two scores of the list become one, whosever they are",
+        "words": "neighbours of one category count once",
+    },
+    "place": {
+        "stretch": "maps are stretched over the whole mask, also where the model saw a part of the image",
+        "seen": "maps are laid where the model looked; the rest of the image counts as 0",
+    },
+    "subword": {
+        "max": "the best token's IoU and the highest threshold stand for a word",
+        "mean": "the mean over a word's tokens",
+        "first": "a word's first token",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How words are found, matched, merged and scored. The defaults are the preset `tam`."""
+
+    end_token: Literal["glue", "drop"] = "glue"
+    mismatch: Literal["skip", "score"] = "skip"
+    split: Literal["token", "character"] = "token"
+    match: Literal["any", "exact", "synonyms"] = "any"
+    merge: Literal["list", "words"] = "list"
+    place: Literal["stretch", "seen"] = "stretch"
+    subword: Literal["max", "mean", "first"] = "max"
+
+    def __post_init__(self) -> None:
+        for name, values in OPTIONS.items():
+            value = getattr(self, name)
+            if value not in values:
+                known = ", ".join(values)
+                raise InputError(f"{name} must be one of {known}, not {value!r}.{nearest(str(value), values)}")
+
+    @classmethod
+    def preset(cls, name: str) -> Protocol:
+        """`tam` or `clean`."""
+        if name not in PRESETS:
+            raise InputError(f"There is no protocol {name!r}; there are {', '.join(PRESETS)}.{nearest(name, PRESETS)}")
+        return cls(**PRESETS[name])  # type: ignore[arg-type]
+
+    @classmethod
+    def parse(cls, text: str) -> Protocol:
+        """A preset with options changed, such as `tam`, `clean,match=synonyms` or `subword=mean`."""
+        first, *rest = [part.strip() for part in text.split(",")]
+        if "=" in first:
+            first, rest = "tam", [first, *rest]
+        changes = {}
+        for part in rest:
+            name, sign, value = (piece.strip() for piece in part.partition("="))
+            if not sign:
+                raise InputError(f"After the preset come options such as subword=mean, not {part!r}.")
+            if name not in OPTIONS:
+                known = ", ".join(OPTIONS)
+                raise InputError(f"A protocol has no option {name!r}; it has {known}.{nearest(name, OPTIONS)}")
+            changes[name] = value
+        return replace(cls.preset(first), **changes)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Protocol:
+        """Back from `to_dict`; the preset's name is read off the options."""
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+    @property
+    def base(self) -> str:
+        """The preset that fewest options differ from."""
+        return min(PRESETS, key=lambda name: len(self._changes(name)))
+
+    def _changes(self, name: str) -> dict[str, str]:
+        base = Protocol.preset(name)
+        return {option: getattr(self, option) for option in OPTIONS if getattr(self, option) != getattr(base, option)}
+
+    def __str__(self) -> str:
+        """The shortest text that `parse` reads back, such as `tam,subword=mean`."""
+        return ",".join([self.base, *(f"{name}={value}" for name, value in self._changes(self.base).items())])
+
+    def describe(self) -> str:
+        """One line per option: its value and what that means."""
+        lines = [f"  {name}={getattr(self, name)}: {values[getattr(self, name)]}" for name, values in OPTIONS.items()]
+        return "\n".join([f"protocol {self}", *lines])
+
+    def to_dict(self) -> dict[str, str]:
+        """For provenance: the preset, the text form and every option."""
+        return {"preset": self.base, "text": str(self), **asdict(self)}

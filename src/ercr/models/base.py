@@ -35,6 +35,20 @@ class Prepared:
         return replace(self, input_ids=torch.cat([self.input_ids, answer]))
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Left-padded samples on the model's device."""
+
+    ids: Tensor  # [B, L]
+    mask: Tensor | None  # [B, L], or None where nothing is padded
+    positions: Tensor  # rotary positions [B, L] or [3, B, L]
+    following: Tensor  # [B, 1] the position of the next token
+    images: Tensor  # flat positions in [B * L] that take the image features, in their order
+    pixels: dict[str, Tensor]
+    shapes: Tensor | None  # the pictures' grids on the host, for families that pack them
+    offsets: tuple[int, ...]  # where each sample begins
+
+
 class Adapter(ABC):
     """A loaded model with its tokenizer and image processor, behind one face for all families."""
 
@@ -87,6 +101,11 @@ class Adapter(ABC):
         """Further inputs that follow from the padded token ids."""
         return {}
 
+    def image_features(self, batch: Batch) -> Tensor:
+        """The image inputs of a batch as embeddings of its image tokens, in reading order [N, d]."""
+        features = self.model.model.get_image_features(**batch.pixels, return_dict=True).pooler_output
+        return torch.cat(list(features)) if isinstance(features, list | tuple) else torch.as_tensor(features)
+
     @contextmanager
     def view_context(self, kind: ViewKind) -> Iterator[None]:
         """Whatever must be switched in the model while a view of this kind runs."""
@@ -99,6 +118,11 @@ class Adapter(ABC):
         """The model without its language head."""
         body: nn.Module = self.model.model
         return body
+
+    @property
+    def language_model(self) -> Any:
+        """The decoder, which takes embeddings and ends in the final norm."""
+        return self.model.model.language_model
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -175,6 +199,49 @@ class Adapter(ABC):
         pixels = {key: torch.cat([s.pixels[key] for s in samples]) for key in samples[0].pixels}
         inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids), **pixels}
         return {key: value.to(self.device) for key, value in inputs.items()}
+
+    def pack(self, samples: Sequence[Prepared], pad_id: int) -> Batch:
+        """The same with everything a pass needs worked out on the host, so that the device is never waited for."""
+        longest = max(len(sample.input_ids) for sample in samples)
+        offsets = tuple(longest - len(sample.input_ids) for sample in samples)
+        ids = torch.full((len(samples), longest), pad_id)
+        mask = torch.ones_like(ids)
+        for row, (sample, offset) in enumerate(zip(samples, offsets, strict=True)):
+            ids[row, offset:] = sample.input_ids
+            mask[row, :offset] = 0
+        positions = self.position_ids(samples, mask)
+        images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
+        pixels = {key: torch.cat([s.pixels[key] for s in samples]) for key in samples[0].pixels}
+        to = self.device
+        return Batch(
+            ids=ids.to(to),
+            mask=mask.to(to) if any(offsets) else None,
+            positions=positions.to(to),
+            following=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(to),
+            images=images.to(to),
+            pixels={key: value.to(to) for key, value in pixels.items()},
+            shapes=pixels.get("image_grid_thw"),
+            offsets=offsets,
+        )
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Token embeddings [B, L, d] with the image features in their places."""
+        embeds: Tensor = self.model.get_input_embeddings()(batch.ids)
+        features = self.image_features(batch).to(embeds.device, embeds.dtype)
+        features = features.flatten(0, -2)  # tiles of a picture follow each other
+        flat = embeds.flatten(0, 1).index_copy(0, batch.images.to(embeds.device), features)
+        return flat.view_as(embeds)
+
+    def read(self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: Any = None) -> Tensor:
+        """One pass of the decoder: final states [B, L, d]."""
+        out = self.language_model(
+            inputs_embeds=embeds,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        return torch.as_tensor(out.last_hidden_state)
 
     def encode_answer(self, answer: str) -> Tensor:
         """Token ids of a given answer, as the model would have spoken it."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,7 +14,8 @@ from torch import Tensor
 
 from ercr.errors import ImageError
 from ercr.geometry import Geometry, Panel
-from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.models.base import Adapter, Batch, Prepared, ViewKind
+from ercr.models.packed import packed_attention
 from ercr.models.registry import register
 
 _MAX_ASPECT = 200
@@ -78,6 +82,21 @@ class Qwen2VL(Adapter):
         """Side of a visual token in pixels of the resized image."""
         return int(self.image_processor.patch_size) * self._merge
 
+    def image_features(self, batch: Batch) -> Tensor:
+        """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
+        assert batch.shapes is not None
+        tower = self.model.model.visual
+        windows = (tower.window_size, tower.patch_size) if hasattr(tower, "window_size") else None
+        grids = tuple((int(t), int(h), int(w)) for t, h, w in batch.shapes.tolist())
+        known = _tower_inputs(grids, int(tower.spatial_merge_size), windows, batch.ids.device)
+        attention = [block.attn for block in tower.blocks]
+        # an instance's own forward belongs to somebody else (offloading): leave it
+        stock = tower.config._attn_implementation == "sdpa" and not any("forward" in vars(a) for a in attention)
+        values = batch.pixels["pixel_values"].type(tower.dtype)
+        with packed_attention(attention, known.boundaries) if stock else nullcontext():
+            out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
+        return torch.as_tensor(out.pooler_output)
+
     def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
         return {"mm_token_type_ids": (ids == self.image_token_id).int()}
 
@@ -92,6 +111,33 @@ class Qwen2VL(Adapter):
             length = len(sample.input_ids)
             positions[:, row, mask.shape[1] - length :] = _three_axes(sample, length)
         return positions.to(mask.device)
+
+
+@dataclass(frozen=True)
+class _TowerInputs:
+    """What the tower would work out from the grids by asking the device."""
+
+    inputs: dict[str, Tensor]
+    boundaries: list[tuple[tuple[int, ...], Tensor]]  # segment lengths, and the tensor that stands for them
+
+
+@lru_cache(maxsize=32)
+def _tower_inputs(
+    grids: tuple[tuple[int, int, int], ...], merge: int, windows: tuple[int, int] | None, device: torch.device
+) -> _TowerInputs:
+    from transformers import vision_utils
+
+    host = torch.tensor(grids)
+    found = {
+        "position_ids": vision_utils.get_vision_position_ids(host, merge),
+        "cu_seqlens": vision_utils.get_vision_cu_seqlens(host),
+    }
+    if windows is not None:
+        index, edges = vision_utils.get_vision_window_index(host, merge, *windows)
+        found |= {"window_index": index, "cu_window_seqlens": edges}
+    inputs = {name: value.to(device) for name, value in found.items()}
+    edges = [name for name in found if name.startswith("cu_")]
+    return _TowerInputs(inputs, [(tuple(found[name].diff().tolist()), inputs[name]) for name in edges])
 
 
 def _three_axes(sample: Prepared, length: int) -> Tensor:

@@ -21,6 +21,7 @@ from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
 from ercr.trace.replay import Replay
+from ercr.trace.speak import Speech, answers, end_tokens, is_plain_greedy
 
 _HEAD_ROWS = 8192  # rows of the head in float32 at once
 _RANK_ENTRIES = 2**21  # logits ranked at once; ranking takes several 8-byte copies of them
@@ -87,7 +88,8 @@ def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, gen
     if all(sample.answer is not None for sample in samples):
         run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
-        run = _generate(adapter, samples, recorder, generation)
+        speak = _speak if is_plain_greedy(adapter, generation) else _generate
+        run = speak(adapter, samples, recorder, generation)
     traces = []
     views = auxiliary_views(adapter, samples, needs, recorder)
     for row, sample in enumerate(samples):
@@ -106,7 +108,7 @@ class _Run:
     answers: list[Tensor]
     norm: Tensor
     layer: Tensor
-    offsets: list[int]
+    offsets: Sequence[int]
 
 
 def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Tensor], recorder: Recorder) -> _Run:
@@ -116,6 +118,24 @@ def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Ten
     full = [sample.prepared.with_answer(answer) for sample, answer in zip(samples, answers, strict=True)]
     norm, layer = forward(adapter, full, recorder)
     return _Run(answers, norm, layer, [norm.shape[1] - len(sample.input_ids) for sample in full])
+
+
+def _speak(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
+    """Greedy answers, with the states passed through on the way."""
+    batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
+    speech = Speech(adapter, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
+    norms, layers, rows = [], [], len(samples)
+    with recorder.recording():
+        states = speech.first(batch)
+        while True:
+            norm, layer = recorder.take()
+            norms.append(speech.spread(norm, rows))
+            layers.append(norms[-1] if recorder.at_end else speech.spread(layer, rows))
+            if not speech.hear(states):
+                break
+            states = speech.step()
+    norm = torch.cat(norms, dim=1)
+    return _Run(answers(speech.tokens), norm, norm if recorder.at_end else torch.cat(layers, dim=1), batch.offsets)
 
 
 def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
@@ -139,10 +159,9 @@ def forward(
     adapter: Adapter, samples: Sequence[Prepared], recorder: Recorder, kind: ViewKind = "pad"
 ) -> tuple[Tensor, Tensor]:
     """One pass without the language head over left-padded samples: final and asked-for states [B, L, d]."""
-    inputs = adapter.collate(samples, pad_token(adapter))
-    positions = adapter.position_ids(samples, inputs["attention_mask"])
+    batch = adapter.pack(samples, pad_token(adapter))
     with recorder.recording(), adapter.view_context(kind):
-        adapter.body(**inputs, position_ids=positions, use_cache=False)
+        adapter.read(adapter.embed(batch), batch.positions, batch.mask)
     return recorder.take()
 
 

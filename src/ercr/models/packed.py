@@ -1,0 +1,95 @@
+"""Attention over pictures that lie one behind the other, without a loop over them.
+
+Vision towers with dynamic resolution pack all pictures into one sequence and let each attend to itself. The stock
+code calls attention once per picture and asks the device for the lengths before every block. Here pictures (or
+windows) of equal length share one call, and lengths are known on the host.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Segments of a packed sequence by length: (length, count) in packed order, or in that of `order`."""
+
+    sizes: tuple[tuple[int, int], ...]
+    order: Tensor | None = None  # gathers the segments of one length next to each other
+    back: Tensor | None = None
+
+
+@lru_cache(maxsize=64)
+def group_segments(lengths: tuple[int, ...], device: torch.device) -> Groups:
+    """Equal neighbours share a call; where lengths alternate, segments are first sorted by length."""
+    runs: list[list[int]] = []
+    for length in lengths:
+        if runs and runs[-1][0] == length:
+            runs[-1][1] += 1
+        else:
+            runs.append([length, 1])
+    kinds = sorted(set(lengths))
+    if len(runs) == len(kinds):
+        return Groups(tuple((length, count) for length, count in runs))
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    sizes = tuple((length, lengths.count(length)) for length in kinds)
+    picked = [torch.arange(length) + starts[i] for length in kinds for i, n in enumerate(lengths) if n == length]
+    order = torch.cat(picked)
+    return Groups(sizes, order.to(device), order.argsort().to(device))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, groups: Groups, scale: float) -> Tensor:
+    """Attention within segments: [N, heads, d] each to [N, heads * d]."""
+    parts = (query, key, value)
+    if groups.order is not None:
+        parts = tuple(part[groups.order] for part in parts)  # type: ignore[assignment]
+    results, start = [], 0
+    for length, count in groups.sizes:
+        stop = start + length * count
+        q, k, v = (part[start:stop].unflatten(0, (count, length)).transpose(1, 2) for part in parts)
+        out = F.scaled_dot_product_attention(q, k, v, scale=scale)
+        results.append(out.transpose(1, 2).reshape(length * count, -1))
+        start = stop
+    joined = results[0] if len(results) == 1 else torch.cat(results)
+    return joined if groups.back is None else joined[groups.back]
+
+
+def _forward(
+    module: Any,
+    known: dict[int, Groups],
+    hidden_states: Tensor,
+    cu_seqlens: Tensor,
+    position_embeddings: Any = None,
+    **_: Any,
+) -> Tensor:
+    """What the tower's attention module computes, with the segments in groups."""
+    rotate: Callable[..., tuple[Tensor, Tensor]] = sys.modules[type(module).__module__].apply_rotary_pos_emb_vision
+    count = len(hidden_states)
+    query, key, value = module.qkv(hidden_states).reshape(count, 3, module.num_heads, -1).permute(1, 0, 2, 3).unbind(0)
+    query, key = rotate(query, key, *position_embeddings)
+    out: Tensor = module.proj(attend(query, key, value, known[id(cu_seqlens)], module.scaling))
+    return out
+
+
+@contextmanager
+def packed_attention(
+    modules: Sequence[nn.Module], boundaries: Sequence[tuple[tuple[int, ...], Tensor]]
+) -> Iterator[None]:
+    """Let attention modules work in groups; `boundaries` are segment lengths and the cu_seqlens tensor they make."""
+    known = {id(tensor): group_segments(lengths, tensor.device) for lengths, tensor in boundaries}
+    for module in modules:
+        module.forward = partial(_forward, module, known)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward

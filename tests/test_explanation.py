@@ -151,10 +151,11 @@ def test_terminal_print_colours_the_words(explanation):
 
 
 def test_pieces_join_to_the_decoded_text_and_bytes_stay_with_their_character(load):
-    tokenizer = load("qwen2_vl").adapter.tokenizer
+    adapter = load("qwen2_vl").adapter
+    tokenizer = adapter.tokenizer
     for text in ("a dog 狗 and naïve café – ok", " x", "日本語 text"):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        parts = pieces(tokenizer, ids)
+        parts = pieces(adapter.decode, ids)
         assert "".join(parts) == text
         words = group(parts)
         assert [i for word in words for i in word] == list(range(len(ids)))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ercr.bulk import BatchSize, Sizes, in_batches, ready_to_copy
+from ercr.describe import Explained, describe
 from ercr.errors import InputError
-from ercr.explanation import Candidate, Explanation, Token
+from ercr.explanation import Explanation
 from ercr.images import ImageLike, LoadedImage, load_image
 from ercr.methods.base import Evidence, Method, Result
 from ercr.methods.registry import resolve
@@ -21,11 +22,10 @@ from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
 from ercr.streaming import Stream
 from ercr.trace import Needs, Sample, Trace, trace_samples
-from ercr.version import __version__
-from ercr.words import pieces
 
+Chosen = tuple[Method, Any]  # a method and its settings
+_Item = tuple[Any, Any, Any]  # image, prompt, answer
 DEFAULT_PROMPT = "Describe this image."
-_CANDIDATES = 5
 
 
 class Explainer:
@@ -78,7 +78,7 @@ class Explainer:
         `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
         """
         options = self._generation(max_new_tokens, generation)
-        return self._explain([load_image(image)], [prompt], [answer], [resolve(method, **switches)], options)[0][0]
+        return self._one((image, prompt, answer), [resolve(method, **switches)], options)[0]
 
     def explain_all(
         self,
@@ -93,7 +93,7 @@ class Explainer:
         """Explain one answer by several methods; methods that can share a run of the model do."""
         resolved = [resolve(method) for method in methods]
         options = self._generation(max_new_tokens, generation)
-        return self._explain([load_image(image)], [prompt], [answer], resolved, options)[0]
+        return self._one((image, prompt, answer), resolved, options)
 
     def explain_many(
         self,
@@ -104,7 +104,7 @@ class Explainer:
         answers: Sequence[str] | None = None,
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
-        batch_size: int = 8,
+        batch_size: BatchSize = "auto",
     ) -> list[list[Explanation]]:
         """Explain many images by several methods, which share runs of the model where they can: [image][method]."""
         resolved = [resolve(method) for method in methods]
@@ -136,7 +136,7 @@ class Explainer:
         method: str = "ercr",
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
-        batch_size: int = 8,
+        batch_size: BatchSize = "auto",
         **switches: Any,
     ) -> list[Explanation]:
         """Explain many images; one prompt for all or one each. Results come in the order given."""
@@ -149,10 +149,10 @@ class Explainer:
         images: Sequence[ImageLike],
         prompts: str | Sequence[str | Sequence[Message]],
         answers: Sequence[str] | None,
-        resolved: Sequence[tuple[Method, Any]],
+        resolved: Sequence[Chosen],
         max_new_tokens: int,
         generation: dict[str, Any] | None,
-        batch_size: int,
+        batch_size: BatchSize,
     ) -> list[list[Explanation]]:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[str | None] = [None] * len(images) if answers is None else list(answers)
@@ -160,39 +160,41 @@ class Explainer:
             raise InputError("Give an answer for every image, or none at all.")
         if not len(images) == len(per_image) == len(given):
             raise InputError(f"{len(images)} images need as many prompts and answers, or one prompt for all.")
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, not {batch_size}.")
         options = self._generation(max_new_tokens, generation)
-        results: list[list[Explanation]] = []
-        for start in range(0, len(images), batch_size):
-            part = slice(start, start + batch_size)
-            loaded = [load_image(image) for image in images[part]]
-            results += self._explain(loaded, per_image[part], given[part], resolved, options)
-        return results
+        needs = [method.needs(settings) for method, settings in resolved]
+
+        def prepare(item: _Item) -> tuple[_Item, Sample]:
+            image, prompt, answer = load_image(item[0]), item[1], item[2]
+            sample = self._sample(image, prompt, answer, needs)
+            return (image, prompt, answer), sample
+
+        def run(batch: Sequence[tuple[_Item, Sample]]) -> list[list[Explanation]]:
+            return self._explain([item for item, _ in batch], [sample for _, sample in batch], resolved, options)
+
+        items = list(zip(images, per_image, given, strict=True))
+        return in_batches(items, prepare, run, Sizes(batch_size, self.adapter))
 
     def _explain(
-        self,
-        images: Sequence[LoadedImage],
-        prompts: Sequence[str | Sequence[Message]],
-        answers: Sequence[str | None],
-        resolved: Sequence[tuple[Method, Any]],
-        options: dict[str, Any],
+        self, items: Sequence[_Item], samples: Sequence[Sample], resolved: Sequence[Chosen], options: dict[str, Any]
     ) -> list[list[Explanation]]:
         """One batch by several methods; all methods explain the answer of the first run."""
-        rows = zip(images, prompts, answers, strict=True)
-        samples = [self._sample(image, prompt, answer) for image, prompt, answer in rows]
-        spoken = [options if answer is None else None for answer in answers]
-        results: list[list[Any]] = [[None] * len(resolved) for _ in images]
+        jobs: list[list[Any]] = [[None] * len(resolved) for _ in items]
         for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
             traces = trace_samples(self.adapter, samples, needs, options)
             samples = [
                 replace(sample, answer=trace.ids[trace.input_length :])
                 for sample, trace in zip(samples, traces, strict=True)
             ]
-            for row, trace in enumerate(traces):
+            for row, (trace, (image, _, answer)) in enumerate(zip(traces, items, strict=True)):
                 for index in members:
-                    results[row][index] = self._explanation(images[row], trace, *resolved[index], spoken[row])
-        return results
+                    jobs[row][index] = _run(image, trace, resolved[index], options if answer is None else None)
+        made = iter(describe(self.adapter, self.name, self.revision, [job for row in jobs for job in row]))
+        return [[next(made) for _ in resolved] for _ in items]
+
+    def _one(self, item: _Item, resolved: Sequence[Chosen], options: dict[str, Any]) -> list[Explanation]:
+        loaded = load_image(item[0])
+        sample = self._sample(loaded, item[1], item[2])
+        return self._explain([(loaded, *item[1:])], [sample], resolved, options)[0]
 
     def stream(
         self,
@@ -215,23 +217,42 @@ class Explainer:
             raise InputError("Beam search cannot stream: leave num_beams at 1, or use explain().")
 
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
-            return self._finished(loaded, trace, chosen, settings, options, evidence, result)
+            job = Explained(loaded, trace, chosen, settings, options, evidence, result)
+            return describe(self.adapter, self.name, self.revision, [job])[0]
 
         return Stream(self.adapter, sample, chosen, settings, options, finish)
 
     def _sample(
-        self, image: LoadedImage, prompt: str | Sequence[Message], answer: str | Sequence[int] | None
+        self,
+        image: LoadedImage,
+        prompt: str | Sequence[Message],
+        answer: str | Sequence[int] | None,
+        ahead: Sequence[Needs] = (),
     ) -> Sample:
-        prepared = self.adapter.prepare(image.rgb, as_messages(prompt))
+        """A sample ready to run; `ahead` says which views to prepare now instead of when they are run."""
+        adapter = self.adapter
+        sample = Sample(image.rgb, adapter.prepare(image.rgb, as_messages(prompt)), self._answer(answer))
+        if not ahead:
+            return sample
+        image.sha256()  # remembered, so that it is not computed while the device waits
+        kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
+        views = {
+            scale: ready_to_copy(adapter.view(image.rgb, sample.prepared, scale, kind), adapter)
+            for scale, kind in sorted(kinds)
+            if len({k for s, k in kinds if s == scale}) == 1
+        }
+        return replace(sample, prepared=ready_to_copy(sample.prepared, adapter), views=views)
+
+    def _answer(self, answer: str | Sequence[int] | None) -> Tensor | None:
         if answer is None:
-            return Sample(image.rgb, prepared)
+            return None
         if isinstance(answer, list | tuple) and all(isinstance(token, int) for token in answer):
-            return Sample(image.rgb, prepared, torch.tensor(answer, dtype=torch.long))
+            return torch.tensor(answer, dtype=torch.long)
         if not isinstance(answer, str):
             raise InputError(f"An answer must be text, not {type(answer).__name__}.")
         if not answer.strip():
             raise InputError("The answer to explain is empty: give at least one word.")
-        return Sample(image.rgb, prepared, self.adapter.encode_answer(answer))
+        return self.adapter.encode_answer(answer)
 
     def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
         if max_new_tokens < 1:
@@ -245,91 +266,15 @@ class Explainer:
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         return options
 
-    def _explanation(
-        self, image: LoadedImage, trace: Trace, method: Method, settings: Any, options: dict[str, Any] | None
-    ) -> Explanation:
-        rows = slice(0, len(trace.rows))
-        with torch.no_grad():
-            evidence = method.evidence(trace, rows, settings)
-            result = method.refine(trace, evidence.maps, rows, settings)
-        return self._finished(image, trace, method, settings, options, evidence, result)
 
-    def _finished(
-        self,
-        image: LoadedImage,
-        trace: Trace,
-        method: Method,
-        settings: Any,
-        options: dict[str, Any] | None,
-        evidence: Evidence,
-        result: Result,
-    ) -> Explanation:
-        stages = {"evidence": evidence.maps, **evidence.stages}
-        return Explanation(
-            image=image,
-            geometry=trace.geometry,
-            text_tokens=tuple(self._tokens(trace)),
-            maps=_array(result.maps),
-            provenance=self._provenance(image, method, settings, options),
-            stages={name: _array(maps) for name, maps in stages.items()},
-            alpha=None if result.alpha is None else _array(result.alpha),
-            beta=None if result.beta is None else _array(result.beta),
-            relevance=None if result.relevance is None else _array(result.relevance),
-        )
-
-    def _tokens(self, trace: Trace) -> Iterator[Token]:
-        ids = trace.ids[trace.rows].tolist()
-        texts = [text for part in _runs(trace.rows.tolist()) for text in pieces(self.adapter.tokenizer, ids[part])]
-        top_ids = trace.text.top_ids[:, :_CANDIDATES].cpu()
-        top = trace.text.top_probabilities[:, :_CANDIDATES].cpu().tolist()
-        names = self.adapter.tokenizer.batch_decode(top_ids.reshape(-1, 1).tolist())
-        probabilities = trace.text.log_probabilities.exp().cpu().tolist()
-        special = (~trace.text.context).cpu().tolist()
-        for row, position in enumerate(trace.rows.tolist()):
-            listed = zip(names[row * top_ids.shape[1] :], top_ids[row].tolist(), top[row], strict=False)
-            yield Token(
-                text=texts[row],
-                id=ids[row],
-                row=row,
-                position=position,
-                kind="prompt" if row < trace.prompts else "answer",
-                special=special[row],
-                probability=probabilities[row],
-                candidates=tuple(Candidate(name, token, p) for name, token, p in listed),
-            )
-
-    def _provenance(
-        self, image: LoadedImage, method: Method, settings: Any, options: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        import transformers
-
-        model = self.adapter.model
-        return {
-            "model": self.name,
-            "revision": self.revision,
-            "family": self.adapter.family,
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "device": self.adapter.device.type,
-            "attention": getattr(model.config, "_attn_implementation", None),
-            "image_backend": self.adapter.image_backend,
-            "method": method.name,
-            "settings": asdict(settings),
-            "generation": None if options is None else {k: v for k, v in options.items() if _plain(v)},
-            "answer": "generated" if options is not None else "given",
-            "image": {"sha256": image.sha256(), "size": list(image.size)},
-            "versions": {
-                "ercr": __version__,
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                "python": platform.python_version(),
-            },
-        }
-
-
-def _runs(positions: Sequence[int]) -> list[slice]:
-    """Ranges of consecutive positions: turns and the answer are decoded apart."""
-    starts = [i for i in range(len(positions)) if i == 0 or positions[i] != positions[i - 1] + 1]
-    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(positions)], strict=True)]
+def _run(image: LoadedImage, trace: Trace, chosen: Chosen, options: dict[str, Any] | None) -> Explained:
+    """A method on a trace; the result stays on the device."""
+    method, settings = chosen
+    rows = slice(0, len(trace.rows))
+    with torch.no_grad():
+        evidence = method.evidence(trace, rows, settings)
+        result = method.refine(trace, evidence.maps, rows, settings)
+    return Explained(image, trace, method, settings, options, evidence, result)
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:
@@ -344,11 +289,3 @@ def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:
         else:
             groups.append((need, [index]))
     return groups
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
-
-
-def _array(tensor: Tensor) -> Any:
-    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())

@@ -7,6 +7,7 @@ import io
 import os
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ class LoadedImage:
 
     def sha256(self) -> str:
         """Hash of size and pixels, the same for every file format that stores them."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
         header = f"{self.rgb.width}x{self.rgb.height}:".encode()
         return hashlib.sha256(header + self.rgb.tobytes()).hexdigest()
 

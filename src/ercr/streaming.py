@@ -22,7 +22,7 @@ from ercr.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample, Trace, View
-from ercr.trace.record import Recorder, assemble, auxiliary_views, pad_token, text_rows
+from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
 from ercr.words import pieces
 
 _TAIL = 8  # tokens decoded to find what the newest one adds
@@ -92,7 +92,8 @@ class Stream:
             prepared = self._sample.prepared
             anchor = View(1.0, prepared.geometry, recorder.visual(layer[prepared.visual.to(layer.device)]))
             answer = torch.tensor([token])
-            trace = assemble(self._adapter, prepared, answer, norm, (anchor, *views), self._needs)
+            trace = assemble(self._adapter, [Part(prepared, answer, norm, (anchor, *views))], self._needs)[0]
+            trace.check()
         else:
             emitting = norm[-1:]
             row = text_rows(self._adapter, torch.tensor([token]), emitting, emitting, self._needs)
@@ -109,7 +110,7 @@ class Stream:
         special = not bool(trace.text.context[-1])
         return Step(
             index=len(ids) - 1,
-            text="" if special else pieces(tokenizer, ids[-_TAIL:], complete=False)[-1],
+            text="" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1],
             id=ids[-1],
             probability=float(trace.text.log_probabilities[-1].exp()),
             map=np.asarray(newest.float().cpu().numpy(), np.float32),

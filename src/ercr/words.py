@@ -1,16 +1,16 @@
-"""Token ids to text pieces and words; pure functions over a tokenizer's decode."""
+"""Token ids to text pieces and words; pure functions over a tokenizer's decoding."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence, Set
-from typing import Any
+from collections.abc import Callable, Sequence, Set
 
+Decode = Callable[[tuple[int, ...]], str]
 _BROKEN = "\ufffd"
 _CJK = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 
 
-def pieces(tokenizer: Any, ids: Sequence[int], complete: bool = True) -> list[str]:
+def pieces(decode: Decode, ids: Sequence[int], complete: bool = True) -> list[str]:
     """What each token adds to the text; a token that ends inside a character adds nothing.
 
     Decoding a token alone loses its leading space in some tokenizers, so each is decoded behind the piece before it.
@@ -20,19 +20,13 @@ def pieces(tokenizer: Any, ids: Sequence[int], complete: bool = True) -> list[st
     start = done = 0  # the piece before the open one is ids[start:done]
     before = ""
     for index in range(len(ids)):
-        text = str(
-            tokenizer.decode(
-                list(ids[start : index + 1]), skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
-        )
+        text = decode(tuple(ids[start : index + 1]))
         if text.endswith(_BROKEN) and (index + 1 < len(ids) or not complete):
             result.append("")
             continue
         result.append(text[len(before) :])
         start, done = done, index + 1
-        before = str(
-            tokenizer.decode(list(ids[start:done]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
+        before = decode(tuple(ids[start:done]))
     return result
 
 

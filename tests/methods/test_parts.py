@@ -14,7 +14,7 @@ from ercr.methods.ranking import rank_biased_overlap
 from ercr.methods.readout import normalise
 from ercr.methods.residual import residualise, weighted_context
 from ercr.methods.smoothing import rank_gaussian
-from ercr.trace.record import stable_top
+from ercr.trace.ranked import stable_top
 from tests.methods import reference
 
 seeds = st.integers(0, 10_000)

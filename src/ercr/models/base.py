@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -62,6 +63,7 @@ class Adapter(ABC):
         self.image_processor = image_processor
         self.chat_template = chat_template
         self.config = model.config
+        self.decode = lru_cache(maxsize=2**16)(self._decode)
         self.lock = threading.RLock()  # a model keeps state while it runs (rotary offsets, hooks): one run at a time
 
     # what differs between families
@@ -211,16 +213,20 @@ class Adapter(ABC):
             mask[row, :offset] = 0
         positions = self.position_ids(samples, mask)
         images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
-        pixels = {key: torch.cat([s.pixels[key] for s in samples]) for key in samples[0].pixels}
         to = self.device
+        # joined on the device: samples lie in pinned memory where they were prepared in the background
+        pixels = {
+            key: torch.cat([s.pixels[key].to(to, non_blocking=True) for s in samples]) for key in samples[0].pixels
+        }
+        shapes = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
         return Batch(
             ids=ids.to(to),
             mask=mask.to(to) if any(offsets) else None,
             positions=positions.to(to),
             following=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(to),
             images=images.to(to),
-            pixels={key: value.to(to) for key, value in pixels.items()},
-            shapes=pixels.get("image_grid_thw"),
+            pixels=pixels,
+            shapes=torch.cat(shapes) if shapes else None,
             offsets=offsets,
         )
 
@@ -242,6 +248,10 @@ class Adapter(ABC):
             use_cache=cache is not None,
         )
         return torch.as_tensor(out.last_hidden_state)
+
+    def _decode(self, ids: tuple[int, ...]) -> str:
+        """Text of a few tokens, special ones included; `decode` remembers it, since words come again and again."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode_answer(self, answer: str) -> Tensor:
         """Token ids of a given answer, as the model would have spoken it."""

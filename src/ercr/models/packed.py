@@ -55,7 +55,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, groups: Groups, scale: flo
     results, start = [], 0
     for length, count in groups.sizes:
         stop = start + length * count
-        q, k, v = (part[start:stop].unflatten(0, (count, length)).transpose(1, 2) for part in parts)
+        q, k, v = (part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts)
         out = F.scaled_dot_product_attention(q, k, v, scale=scale)
         results.append(out.transpose(1, 2).reshape(length * count, -1))
         start = stop
@@ -87,7 +87,7 @@ def packed_attention(
     """Let attention modules work in groups; `boundaries` are segment lengths and the cu_seqlens tensor they make."""
     known = {id(tensor): group_segments(lengths, tensor.device) for lengths, tensor in boundaries}
     for module in modules:
-        module.forward = partial(_forward, module, known)  # type: ignore[method-assign]
+        module.forward = partial(_forward, module, known)
     try:
         yield
     finally:

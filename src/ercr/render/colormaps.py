@@ -49,4 +49,4 @@ def tint(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], 
 def colour(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
     """Values in 0..1 as RGB [..., 3]."""
     index = np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)
-    return table(name)[index]
+    return np.asarray(table(name)[index])

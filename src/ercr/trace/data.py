@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ercr.errors import InputError
+from ercr.errors import InputError, ModelStateError
 from ercr.geometry import Geometry
 from ercr.models.base import Prepared, ViewKind
 
@@ -78,6 +78,11 @@ class TextRows:
         """These rows followed by later ones."""
         return TextRows(*(torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)))
 
+    def split(self, counts: Sequence[int]) -> list[TextRows]:
+        """The rows of several samples, one after another, taken apart again."""
+        columns = [getattr(self, f.name).split(list(counts)) for f in fields(self)]
+        return [TextRows(*parts) for parts in zip(*columns, strict=True)]
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -94,6 +99,16 @@ class Trace:
     argmax: Callable[[Tensor], Tensor] = field(repr=False)
     spell: Callable[[Tensor], list[str]] = field(repr=False)
     inside: Replay | None = field(default=None, repr=False)
+    finite: dict[str, Tensor] = field(default_factory=dict, repr=False)  # which states hold only finite numbers
+
+    def check(self, finite: dict[str, bool] | None = None) -> None:
+        """Refuse states with NaN or infinity; `finite` are the flags if they have come to the host already."""
+        for where, fine in (finite or {where: bool(flag) for where, flag in self.finite.items()}).items():
+            if not fine:
+                raise ModelStateError(
+                    f"The model's {where} states contain NaN or infinity, so there is nothing to explain: "
+                    f"load it with another dtype (bfloat16 or float32)."
+                )
 
     @property
     def replay(self) -> Replay:
@@ -126,3 +141,4 @@ class Sample:
     image: Image.Image
     prepared: Prepared
     answer: Tensor | None = None
+    views: Mapping[float, Prepared] = field(default_factory=dict)  # by scale, where they were prepared ahead

@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
+from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.replay import Replay
 from ercr.trace.speak import Speech, answers, end_tokens, is_plain_greedy
 
-_HEAD_ROWS = 8192  # rows of the head in float32 at once
-_RANK_ENTRIES = 2**21  # logits ranked at once; ranking takes several 8-byte copies of them
+_TOGETHER = 4096  # tokens up to which views of all scales share a pass: beyond, padding costs more than launches
 
 
 class Recorder:
@@ -90,15 +88,14 @@ def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, gen
     else:
         speak = _speak if is_plain_greedy(adapter, generation) else _generate
         run = speak(adapter, samples, recorder, generation)
-    traces = []
     views = auxiliary_views(adapter, samples, needs, recorder)
+    parts = []
     for row, sample in enumerate(samples):
         prepared = sample.prepared
         visual = run.layer[row, run.offsets[row] + prepared.visual.to(run.layer.device)]
         anchor = View(1.0, prepared.geometry, recorder.visual(visual))
-        states = run.norm[row, run.offsets[row] :]
-        traces.append(assemble(adapter, prepared, run.answers[row], states, (anchor, *views[row]), needs))
-    return traces
+        parts.append(Part(prepared, run.answers[row], run.norm[row, run.offsets[row] :], (anchor, *views[row])))
+    return assemble(adapter, parts, needs)
 
 
 @dataclass(frozen=True)
@@ -167,46 +164,96 @@ def forward(
 
 @torch.no_grad()
 def auxiliary_views(adapter: Adapter, samples: Sequence[Sample], needs: Needs, recorder: Recorder) -> list[list[View]]:
-    """The views at scales other than 1, per sample; all samples of a scale share a pass."""
-    views: list[list[View]] = [[] for _ in samples]
-    for scale in sorted(set(needs.scales) - {1.0}):
-        prepared = [adapter.view(s.image, s.prepared, scale, needs.kind) for s in samples]
-        _, layer = forward(adapter, prepared, recorder, needs.kind)
-        for row, view in enumerate(prepared):
-            at = layer.shape[1] - len(view.input_ids) + view.visual.to(layer.device)
-            views[row].append(View(scale, view.geometry, recorder.visual(layer[row, at])))
-    return views
+    """The views at scales other than 1, per sample; all samples share a pass, and few small ones all scales, too."""
+    scales = sorted(set(needs.scales) - {1.0})
+    shown = [
+        [s.views.get(scale) or adapter.view(s.image, s.prepared, scale, needs.kind) for s in samples]
+        for scale in scales
+    ]
+    results: list[list[View]] = [[] for _ in samples]
+    passes = [[view for views in shown for view in views]] if _fit_together(shown) else shown
+    found = [row for together in passes for row in _view_states(adapter, together, recorder, needs.kind)]
+    for at, states in enumerate(found):
+        scale, row = divmod(at, len(samples))
+        results[row].append(View(scales[scale], shown[scale][row].geometry, states))
+    return results
 
 
-def assemble(
-    adapter: Adapter, prepared: Prepared, answer: Tensor, states: Tensor, views: tuple[View, ...], needs: Needs
-) -> Trace:
-    """A trace from the recorded final states of one sample, [at least L - 1, d]."""
-    ids = torch.cat([prepared.input_ids, answer])
-    start = len(prepared.input_ids)
-    rows = torch.cat([prepared.prompt, torch.arange(start, len(ids))])
-    emit = states[(rows - 1).clamp(min=0).to(states.device)]
-    read = states[torch.where(rows < start, rows, rows - 1).to(states.device)]
-    for view in views:
-        check_finite(view.states, f"visual (scale {view.scale:g})")
+def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
+    """Whether one pass over all scales pads little enough, and the family can batch their pictures."""
+    every = [view for views in shown for view in views]
+    shapes = {tuple(view.pixels["pixel_values"].shape[1:]) for view in every}
+    padded = len(every) * max((len(view.input_ids) for view in every), default=0)
+    return len(shapes) == 1 and padded <= _TOGETHER
+
+
+def _view_states(adapter: Adapter, views: Sequence[Prepared], recorder: Recorder, kind: ViewKind) -> list[Tensor]:
+    """Visual states [N, d] of views in one pass."""
+    _, layer = forward(adapter, views, recorder, kind)
+    offsets = [layer.shape[1] - len(view.input_ids) for view in views]
+    return [
+        recorder.visual(layer[row, offset + view.visual.to(layer.device)])
+        for row, (view, offset) in enumerate(zip(views, offsets, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One sample of a batch after its run: final states [at least L - 1, d] and its views."""
+
+    prepared: Prepared
+    answer: Tensor
+    states: Tensor
+    views: tuple[View, ...]
+
+    @property
+    def ids(self) -> Tensor:
+        return torch.cat([self.prepared.input_ids, self.answer])
+
+    @property
+    def rows(self) -> Tensor:
+        """Positions of the text tokens: the prompt's own words, then the answer."""
+        start = len(self.prepared.input_ids)
+        return torch.cat([self.prepared.prompt, torch.arange(start, start + len(self.answer))])
+
+
+def assemble(adapter: Adapter, parts: Sequence[Part], needs: Needs) -> list[Trace]:
+    """Traces of a batch; ranked lists of all its text tokens are made together."""
+    emits, reads = [], []
+    for part in parts:
+        start, rows, device = len(part.prepared.input_ids), part.rows, part.states.device
+        emits.append(part.states[(rows - 1).clamp(min=0).to(device)])
+        reads.append(part.states[torch.where(rows < start, rows, rows - 1).to(device)])
+    ids = torch.cat([part.ids[part.rows] for part in parts])
+    text = text_rows(adapter, ids, torch.cat(emits), torch.cat(reads), needs)
+    counts = [len(emit) for emit in emits]
+    return [_trace(adapter, part, rows, needs) for part, rows in zip(parts, text.split(counts), strict=True)]
+
+
+def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
+    ids, rows, device = part.ids, part.rows, part.states.device
+    replayed = part.prepared.with_answer(part.answer)
     return Trace(
         ids=ids,
-        input_length=start,
+        input_length=len(part.prepared.input_ids),
         rows=rows,
-        prompts=len(prepared.prompt),
-        text=text_rows(adapter, ids[rows], emit, read, needs),
-        views=views,
+        prompts=len(part.prepared.prompt),
+        text=text,
+        views=part.views,
         vocabulary=vocabulary_size(adapter),
-        unembed=lambda wanted: adapter.unembedding_rows(wanted).to(states.device),
+        unembed=lambda wanted: adapter.unembedding_rows(wanted).to(device),
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: respell(adapter, wanted),
-        inside=Replay(adapter, prepared.with_answer(answer), rows - 1, ids[rows]) if needs.replay else None,
+        inside=Replay(adapter, replayed, rows - 1, ids[rows]) if needs.replay else None,
+        finite={
+            **{f"visual (scale {v.scale:g})": torch.isfinite(v.states).all() for v in part.views},
+            "text": torch.isfinite(text.emit_states).all(),
+        },
     )
 
 
 def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:
     """What is known of text tokens from the states [S, d] that emit them and that they are read at."""
-    check_finite(emit, "text")
     targets = ids.to(emit.device)
     special = torch.tensor(adapter.tokenizer.all_special_ids, device=emit.device)
     return TextRows(
@@ -217,59 +264,6 @@ def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: 
         read,
         *ranked(adapter, emit, targets, needs.top),
     )
-
-
-def vocabulary_size(adapter: Adapter) -> int:
-    return int(adapter.model.config.get_text_config().vocab_size)
-
-
-def logits(adapter: Adapter, states: Tensor) -> Tensor:
-    """Vocabulary-wide logits [R, V] in float32 or better, whatever the model's precision.
-
-    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. The head's
-    rows are widened a few thousand at a time, so the whole matrix never exists twice.
-    """
-    weight = getattr(adapter.head, "weight", None)
-    wide = weight is not None and torch.promote_types(weight.dtype, torch.float32) == weight.dtype
-    if wide or not isinstance(adapter.head, nn.Linear) or weight is None or weight.device.type == "meta":
-        out: Tensor = adapter.head(states)
-        return out.to(torch.promote_types(out.dtype, torch.float32))
-    bias = adapter.head.bias
-    precise = states.to(weight.device, torch.float32)
-    parts = [
-        F.linear(precise, part.float(), None if bias is None else bias[start : start + len(part)].float())
-        for start, part in zip(range(0, len(weight), _HEAD_ROWS), weight.split(_HEAD_ROWS), strict=True)
-    ]
-    return torch.cat(parts, dim=-1)
-
-
-def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Top lists [R, k], their probabilities, and the log-probabilities [R] of the targets; ties by lower id."""
-    vocabulary = vocabulary_size(adapter)
-    scores = logits(adapter, states)[:, :vocabulary].float()
-    total = scores.logsumexp(-1, keepdim=True)
-    step = max(1, _RANK_ENTRIES // vocabulary)
-    parts = [stable_top(scores[i : i + step], min(depth, vocabulary)) for i in range(0, len(scores), step)]
-    top = torch.cat(parts) if parts else scores[:, :0].long()
-    own = scores.gather(1, targets[:, None].to(scores.device)) - total
-    listed = (scores.gather(1, top) - total).exp()
-    return top.to(states.device), listed.to(states.device), own[:, 0].to(states.device)
-
-
-def stable_top(scores: Tensor, depth: int) -> Tensor:
-    """Indices of the largest float32 values [R, k]; equal values by lower index, which topk alone leaves open."""
-    bits = scores.view(torch.int32).long()
-    ordered = torch.where(bits >= 0, bits, -(2**31) - bits)  # floats as integers in the same order
-    index = torch.arange(scores.shape[-1], device=scores.device)
-    return (ordered * 2**32 - index).topk(depth, dim=-1).indices
-
-
-def check_finite(states: Tensor, where: str) -> None:
-    if not bool(torch.isfinite(states).all()):
-        raise ModelStateError(
-            f"The model's {where} states contain NaN or infinity, so there is nothing to explain: "
-            f"load it with another dtype (bfloat16 or float32)."
-        )
 
 
 def cut_answer(tokens: Tensor, ends: int | Sequence[int] | None, pad: int) -> Tensor:

@@ -1,0 +1,58 @@
+"""What the model would have said at a text position: ranked lists and probabilities over the whole vocabulary."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ercr.models.base import Adapter
+
+_HEAD_ROWS = 8192  # rows of the head in float32 at once
+_RANK_ENTRIES = 2**23  # logits made and ranked at once; ranking takes several 8-byte copies of them
+
+
+def vocabulary_size(adapter: Adapter) -> int:
+    return int(adapter.model.config.get_text_config().vocab_size)
+
+
+def logits(adapter: Adapter, states: Tensor) -> Tensor:
+    """Vocabulary-wide logits [R, V] in float32 or better, whatever the model's precision.
+
+    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. The head's
+    rows are widened a few thousand at a time, so the whole matrix never exists twice.
+    """
+    weight = getattr(adapter.head, "weight", None)
+    wide = weight is not None and torch.promote_types(weight.dtype, torch.float32) == weight.dtype
+    if wide or not isinstance(adapter.head, nn.Linear) or weight is None or weight.device.type == "meta":
+        out: Tensor = adapter.head(states)
+        return out.to(torch.promote_types(out.dtype, torch.float32))
+    bias = adapter.head.bias
+    precise = states.to(weight.device, torch.float32)
+    parts = [
+        F.linear(precise, part.float(), None if bias is None else bias[start : start + len(part)].float())
+        for start, part in zip(range(0, len(weight), _HEAD_ROWS), weight.split(_HEAD_ROWS), strict=True)
+    ]
+    return torch.cat(parts, dim=-1)
+
+
+def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Top lists [R, k], their probabilities, and the log-probabilities [R] of the targets; ties by lower id."""
+    vocabulary = vocabulary_size(adapter)
+    step = max(1, _RANK_ENTRIES // vocabulary)
+    tops, listed, own = [], [], []
+    for start in range(0, max(len(states), 1), step):
+        scores = logits(adapter, states[start : start + step])[:, :vocabulary].float()
+        total = scores.logsumexp(-1, keepdim=True)
+        tops.append(stable_top(scores, min(depth, vocabulary)))
+        listed.append((scores.gather(1, tops[-1]) - total).exp())
+        own.append((scores.gather(1, targets[start : start + step, None].to(scores.device)) - total)[:, 0])
+    return tuple(torch.cat(part).to(states.device) for part in (tops, listed, own))  # type: ignore[return-value]
+
+
+def stable_top(scores: Tensor, depth: int) -> Tensor:
+    """Indices of the largest float32 values [R, k]; equal values by lower index, which topk alone leaves open."""
+    bits = scores.view(torch.int32).long()
+    ordered = torch.where(bits >= 0, bits, -(2**31) - bits)  # floats as integers in the same order
+    index = torch.arange(scores.shape[-1], device=scores.device)
+    return (ordered * 2**32 - index).topk(depth, dim=-1).indices

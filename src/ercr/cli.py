@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from ercr.commands.evaluate import evaluate
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
 from ercr.errors import ErcrError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
@@ -175,6 +176,9 @@ def models(as_json: JsonOption = None) -> None:
         table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
     results.print(table)
     results.print("packaged: " + (", ".join(packaged()) or "none"))
+
+
+app.command()(evaluate)
 
 
 def _short(value: Any) -> str:

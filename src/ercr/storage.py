@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -21,13 +23,25 @@ _FORMAT = 1
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write beside the target and rename, so that nobody ever finds half a file."""
+    """Write a file whole or not at all."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write beside the target; at the end it is on the disk and takes the target's name.
+
+    Nobody ever finds half a file, also after a kill or a power cut; a kill can leave a file `.NAME.*` behind.
+    """
     check_writable(path)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(name, 0o666 & ~mask)  # mkstemp makes private files; a result is an ordinary one

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
-from ercr.datasets.folder import read_json, read_labels, require
+from ercr.datasets.folder import category_id, digest, read_json, read_labels, require
 from ercr.datasets.registry import register
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
@@ -23,29 +24,49 @@ class Coco(Samples):
         self.root = require(root, (_INSTANCES, _CAPTIONS, "image", "seg_label"), _LAYOUT)
         instances, captions = read_json(self.root / _INSTANCES), read_json(self.root / _CAPTIONS)
         try:
-            self.ids: list[int] = [int(image["id"]) for image in instances["images"]]
-            names = {int(c["id"]): str(c["name"]) for c in instances["categories"]}
-            self.references: dict[int, list[str]] = defaultdict(list)
+            self.ids: list[int | None] = [_image_id(image) for image in instances["images"]]
+            names = {category_id(c["id"]): str(c["name"]) for c in instances["categories"]}
+            self.references: dict[int, list[Any]] = defaultdict(list)
             for caption in captions["annotations"]:
-                self.references[int(caption["image_id"])].append(str(caption["caption"]).strip())
-        except (KeyError, TypeError, ValueError) as error:
+                self.references[int(caption["image_id"])].append(caption.get("caption"))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"The annotations in {self.root} are not COCO's: {error!r}.") from None
         self.categories = {**names, **{id_: name for id_, name in _SHORTER.items() if id_ in names}}
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def sample(self, index: int) -> Sample:
+    def name(self, index: int) -> str:
         id_ = self.ids[index]
-        image = load_image(self.root / f"image/{id_:012d}.jpg")
+        return f"entry {index}" if id_ is None else f"{id_:012d}"
+
+    def fingerprint(self, count: int) -> str:
+        return digest(self.root / _INSTANCES, self.root / _CAPTIONS)
+
+    def sample(self, index: int) -> Sample:
+        id_, name = self.ids[index], self.name(index)
+        if id_ is None:
+            raise InputError(f"Image {index} of {self.root / _INSTANCES} has no id.")
+        captions = self.references.get(id_, [])
+        if not all(isinstance(caption, str) for caption in captions):
+            raise InputError(f"A caption of image {id_} in {self.root / _CAPTIONS} is not text.")
+        image = load_image(self.root / f"image/{name}.jpg")
         return Sample(
-            id=f"{id_:012d}",
+            id=name,
             image=image.rgb,
             prompt=PROMPT,
-            labels=read_labels(self.root / f"seg_label/{id_:012d}.png", image.size),
+            labels=read_labels(self.root / f"seg_label/{name}.png"),
             categories=self.categories,
-            references=tuple(self.references.get(id_, ())),
+            references=tuple(caption.strip() for caption in captions),
         )
+
+
+def _image_id(image: Any) -> int | None:
+    """The id of an image's entry; None where the entry is damaged, which spoils that sample only."""
+    try:
+        return int(image["id"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 @register("coco")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ercr.errors import ImageError, InputError
+from ercr.images import MAX_PIXELS
 
 
 def require(root: str, files: tuple[str, ...], layout: str) -> Path:
@@ -27,19 +29,39 @@ def require(root: str, files: tuple[str, ...], layout: str) -> Path:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}.") from None
 
 
-def read_labels(path: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A label picture (pixel = category id); a missing file counts as one without any object."""
+def digest(*files: Path) -> str:
+    """A hash of the files' bytes."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def category_id(value: Any) -> int:
+    """A category's number as the label pictures can hold it; ValueError for anything else."""
+    if isinstance(value, bool) or not 0 <= int(value) <= 255:
+        raise ValueError(f"{value!r} is not a category id between 0 and 255")
+    return int(value)
+
+
+def read_labels(path: Path) -> NDArray[np.uint8] | None:
+    """A label picture (pixel = category id); None where the file is missing."""
     if not path.exists():
-        return np.zeros(size, np.uint8)
+        return None
     try:
         with Image.open(path) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise ValueError(f"it claims {picture.width} x {picture.height} pixels")
             labels = np.asarray(picture)
+    # Pillow's decoders raise many kinds of error on damaged files; all mean the same to a user.
     except Exception as error:
         raise ImageError(f"The mask {path} is damaged: {error}.") from None
-    if labels.ndim != 2:
+    if labels.ndim != 2 or labels.dtype.kind not in "bui":
         raise ImageError(f"The mask {path} must have one channel (pixel = category id), not shape {labels.shape}.")
+    if labels.min(initial=0) < 0 or labels.max(initial=0) > 255:
+        raise ImageError(f"The mask {path} holds ids outside 0 to 255.")
     return labels.astype(np.uint8)

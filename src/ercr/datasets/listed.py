@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ercr.datasets.folder import read_json, read_labels, require
+from ercr.datasets.folder import category_id, digest, read_json, read_labels, require
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.images import load_image
@@ -24,20 +24,29 @@ class Listed(Samples):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def sample(self, index: int) -> Sample:
+    def name(self, index: int) -> str:
         entry = self.entries[index]
+        named = isinstance(entry, list) and entry and isinstance(entry[0], str)
+        return str(entry[0]) if named else f"entry {index}"
+
+    def fingerprint(self, count: int) -> str:
+        return digest(self.root / "anno.json")
+
+    def sample(self, index: int) -> Sample:
         try:
-            picture, description, mask, categories = entry
-            names = {int(id_): str(name) for name, id_ in categories.items()}
+            picture, description, mask, categories = self.entries[index]
+            names = {category_id(id_): str(name) for name, id_ in categories.items()}
             paths = self.root / picture, self.root / mask
-        except (TypeError, ValueError, AttributeError):
+            if "\0" in picture + mask or not isinstance(description, str):
+                raise ValueError
+        except (TypeError, ValueError, AttributeError, OverflowError):
             raise InputError(f"Entry {index} of {self.root / 'anno.json'} is not [image, text, mask, {{…}}].") from None
         image = load_image(paths[0])
         return Sample(
-            id=str(picture),
+            id=self.name(index),
             image=image.rgb,
             prompt=self.prompt,
-            labels=read_labels(paths[1], image.size),
+            labels=read_labels(paths[1]),
             categories=names,
-            references=(str(description),),
+            references=(description,),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ class Sample:
     id: str
     image: Image.Image
     prompt: str
-    labels: NDArray[np.uint8]  # [H, W]
+    labels: NDArray[np.uint8] | None  # [H, W]; None where there is no label picture
     categories: Mapping[int, str]
     references: tuple[str, ...]
 
@@ -33,6 +34,15 @@ class Samples(Sequence[Sample]):
     @abstractmethod
     def sample(self, index: int) -> Sample:
         """The sample at an index from 0 on."""
+
+    def name(self, index: int) -> str:
+        """The id of a sample, without reading it: known also where the sample is damaged."""
+        return str(index)
+
+    def fingerprint(self, count: int) -> str:
+        """A hash that tells whether the first samples are still the same; pictures are taken by their names."""
+        names = "\n".join(self.name(index) for index in range(count))
+        return hashlib.sha256(names.encode("utf-8", "replace")).hexdigest()
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...

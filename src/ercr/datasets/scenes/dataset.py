@@ -98,10 +98,13 @@ class Scenes(Samples):
     def __len__(self) -> int:
         return self.number
 
+    def name(self, index: int) -> str:
+        return f"scene-{self.start + index}"
+
     def sample(self, index: int) -> Sample:
         drawn = scene(self.start + index, self.style, self.size)
         return Sample(
-            id=f"scene-{drawn.seed}",
+            id=self.name(index),
             image=drawn.image,
             prompt=PROMPT,
             labels=drawn.labels,
@@ -115,6 +118,9 @@ def open_scenes(where: str) -> Scenes:
     """`scenes`, `scenes:200` (how many) or `scenes:200@5000` (from which seed)."""
     count, _, start = where.partition("@")
     try:
-        return Scenes(int(count or 1000), int(start or 0))
+        number, first = int(count or 1000), int(start or 0)
     except ValueError:
-        raise InputError(f"Write scenes:COUNT or scenes:COUNT@FIRST_SEED, not scenes:{where}.") from None
+        number = first = -1
+    if number < 0 or first < 0:
+        raise InputError(f"Write scenes:COUNT or scenes:COUNT@FIRST_SEED, not scenes:{where}.")
+    return Scenes(number, first)

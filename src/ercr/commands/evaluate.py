@@ -1,0 +1,166 @@
+"""`ercr evaluate`: many pictures, several methods, one folder of rows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ercr.commands.options import JsonOption, ModelOption
+from ercr.errors import InputError
+from ercr.output import emit_data, notes, results
+
+if TYPE_CHECKING:
+    from ercr.evaluate import Done, Run
+
+_SHOWN = {"obj_iou": "Obj-IoU", "func_iou": "Func-IoU", "f1_iou": "F1-IoU"}
+
+
+def evaluate(
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", help="coco:FOLDER, grandf:FOLDER, openpsg:FOLDER or scenes:COUNT.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an unfinished one is continued.")],
+    model: ModelOption = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--methods", help="Such as cam,tam,ercr:context=tam,views=1 ; repeatable.", show_default=False),
+    ] = None,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="One process, or workers of a Ray cluster.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(help="Workers of the engine 'ray', one GPU each where there are any.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Samples at once, or auto; halved where memory is short.")] = "auto",
+    limit: Annotated[int | None, typer.Option(help="Only the first samples.", show_default=False)] = None,
+    protocol: Annotated[str, typer.Option(help="tam or clean, with options changed as in tam,subword=mean.")] = "tam",
+    faithfulness: Annotated[
+        Literal["off", "table", "curve"], typer.Option(help="Delete and insert pixels: at 10, 20, 30 %, or 0 to 100 %.")
+    ] = "off",
+    baseline: Annotated[Literal["mean", "blur"], typer.Option(help="What deleted pixels become.")] = "mean",
+    suppression: Annotated[bool, typer.Option("--suppression", help="Compare with maps without context.")] = False,
+    maps: Annotated[bool, typer.Option("--maps", help="Keep the maps in the rows.")] = False,
+    answers: Annotated[
+        Literal["generated", "references"], typer.Option(help="Explain what the model says, or the first reference.")
+    ] = "generated",
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    revision: Annotated[str | None, typer.Option(help="Of a model from the hub.", show_default=False)] = None,
+    device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    as_json: JsonOption = None,
+) -> None:
+    """Score methods on a dataset: one row per sample, token and method, resumable at any time."""
+    from ercr.evaluate import evaluate as run_evaluation
+    from ercr.output import check_outputs
+    from ercr.zoo import DEFAULT
+
+    check_outputs([], as_json)
+    bar = _Bar()
+    started = time.perf_counter()
+    try:
+        with bar:
+            run = run_evaluation(
+                model or DEFAULT,
+                dataset,
+                methods or ["cam,tam,ercr"],
+                out,
+                engine=engine,
+                workers=workers,
+                batch_size=_batch_size(batch_size),
+                begin=bar.begin,
+                progress=bar.advance,
+                protocol=protocol,
+                answers=answers,
+                max_new_tokens=max_new_tokens,
+                faithfulness=faithfulness,
+                baseline=baseline,
+                suppression=suppression,
+                maps=maps,
+                limit=limit,
+                revision=revision,
+                device=device,
+                dtype=dtype,
+            )
+    except KeyboardInterrupt:
+        notes.print(f"{bar.done} of {bar.total} samples are kept in {out}; the same command goes on from there.")
+        raise
+    summary = _summary(run, time.perf_counter() - started)
+    if as_json is not None:
+        emit_data(summary, as_json)
+    else:
+        _show(summary)
+
+
+class _Bar:
+    """Progress on standard error: samples, speed, time left, failures. Silent where nobody watches."""
+
+    def __init__(self) -> None:
+        speed = TextColumn("{task.fields[speed]}")
+        columns = (TextColumn("samples"), BarColumn(), MofNCompleteColumn(), speed, TimeRemainingColumn())
+        self.progress = Progress(*columns, TextColumn("{task.fields[failed]}"), console=notes, transient=True)
+        self.progress.disable = not notes.is_terminal
+        self.task = self.progress.add_task("samples", total=None, speed="", failed="")
+        self.total = self.done = self.fresh = self.failed = 0
+
+    def __enter__(self) -> _Bar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.progress.stop()
+
+    def begin(self, total: int, done: int) -> None:
+        self.total, self.done, self.started = total, done, time.perf_counter()
+        self.progress.update(self.task, total=total, completed=done)
+        if 0 < done < total:
+            notes.print(f"{done} of {total} samples are there already.")
+
+    def advance(self, part: Done) -> None:
+        self.done, self.fresh = self.done + part.samples, self.fresh + part.samples
+        self.failed += part.failed
+        speed = self.fresh / max(time.perf_counter() - self.started, 1e-9)
+        failed = f"[red]{self.failed} failed[/red]" if self.failed else ""
+        self.progress.update(self.task, advance=part.samples, speed=f"{speed:.2f}/s", failed=failed)
+
+
+def _batch_size(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"--batch-size must be auto or a number from 1 on, not {text!r}.")
+    return int(text)
+
+
+def _summary(run: Run, seconds: float) -> dict[str, Any]:
+    from ercr.evaluate.figures import failures
+
+    settings = run.settings
+    return {
+        "run": str(run.path),
+        "model": settings["model"]["name"],
+        "dataset": settings["dataset"],
+        "protocol": settings["protocol"]["text"],
+        "tagger": settings["tagger"],
+        "figures": run.figures(),
+        "failures": failures(run.table()),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _show(summary: dict[str, Any]) -> None:
+    table = Table("method", *_SHOWN.values())
+    for method, figures in summary["figures"].items():
+        cells = [figures.get(name) for name in _SHOWN]
+        table.add_row(method, *("–" if cell is None or cell["n"] == 0 else _percent(cell) for cell in cells))
+    results.print(table)
+    notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
+    for kind, count in summary["failures"].items():
+        notes.print(f"{count} samples failed ({kind}); their rows say why", markup=False)
+    notes.print(f"{summary['dataset']['samples']} samples in {summary['seconds']} s: {summary['run']}", markup=False)
+
+
+def _percent(cell: dict[str, float]) -> str:
+    return f"{100 * cell['value']:.1f} ({100 * cell['low']:.1f}–{100 * cell['high']:.1f})"

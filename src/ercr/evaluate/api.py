@@ -1,0 +1,99 @@
+"""One call that evaluates: checks what was asked, takes the run's lock, computes what is missing, puts it together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ercr.datasets.registry import open_dataset
+from ercr.datasets.sample import Sample
+from ercr.errors import InputError
+from ercr.evaluate.plan import Plan, from_options
+from ercr.evaluate.run import Run
+from ercr.evaluate.specs import split_methods
+from ercr.methods.base import choose
+
+if TYPE_CHECKING:
+    from ercr.evaluate.worker import Done
+    from ercr.explainer import Explainer
+
+Progress = Callable[["Done"], None]
+
+
+def evaluate(
+    model: str | Explainer,
+    dataset: str | Sequence[Sample],
+    methods: str | Sequence[str],
+    out: str | os.PathLike[str],
+    *,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 1,
+    batch_size: int | None = None,
+    begin: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Run:
+    """Evaluate methods on a dataset into the folder `out`; what is there already is kept, and only the rest computed.
+
+    `model` is a name or an `Explainer`, `dataset` is `name:where` or a sequence of samples, `methods` a list such as
+    `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). `begin` is told how
+    many samples there are and how many are done, `progress` every part that is finished.
+    """
+    plan, samples = _plan(model, dataset, methods, options)
+    choose("engine", engine, "local", "ray")
+    if workers < 1 or (batch_size is not None and batch_size < 1):
+        raise InputError("workers and batch_size must be at least 1.")
+    run = Run(Path(out))
+    parts = plan.parts(samples)
+    if not parts:
+        raise InputError(f"The dataset {plan.dataset} has no samples.")
+    with run.locked():
+        run.check(plan.settings(samples))
+        missing = [number for number in range(len(parts)) if not run.has(number)]
+        if begin is not None:
+            begin(plan.count(samples), plan.count(samples) - sum(len(parts[number]) for number in missing))
+        if missing:
+            done = _compute(model, samples, plan, run, missing, batch_size, engine, workers)
+            for part in done:
+                run.note(asdict(part))
+                if progress is not None:
+                    progress(part)
+        if missing or not run.complete:
+            run.finish(len(parts))
+    return run
+
+
+def _plan(
+    model: str | Explainer, dataset: str | Sequence[Sample], methods: str | Sequence[str], options: dict[str, Any]
+) -> tuple[Plan, Sequence[Sample]]:
+    specs = split_methods([methods] if isinstance(methods, str) else methods)
+    name = model if isinstance(model, str) else model.name
+    spec = dataset if isinstance(dataset, str) else type(dataset).__name__
+    plan = from_options({"model": name, "dataset": spec, "methods": tuple(specs), **options})
+    return plan, open_dataset(dataset) if isinstance(dataset, str) else dataset
+
+
+def _compute(
+    model: str | Explainer,
+    samples: Sequence[Sample],
+    plan: Plan,
+    run: Run,
+    missing: Sequence[int],
+    batch_size: int | None,
+    engine: str,
+    workers: int,
+) -> Iterator[Done]:
+    if engine == "ray":
+        if not isinstance(model, str) or plan.dataset.partition(":")[0] == type(samples).__name__:
+            raise InputError("Workers load model and dataset themselves: give both by name to the engine 'ray'.")
+        from ercr.evaluate.cluster import run_on_cluster
+
+        return run_on_cluster(plan, run, missing, batch_size, workers)
+    from ercr.evaluate.local import run_here
+    from ercr.evaluate.worker import load_explainer
+
+    explainer = load_explainer(plan) if isinstance(model, str) else model
+    return run_here(explainer, samples, plan, run, missing, batch_size)

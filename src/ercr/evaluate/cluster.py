@@ -1,0 +1,112 @@
+"""The engine for many processes or machines, by Ray Data: workers hold a model each and write parts themselves.
+
+Parts are the same files as in the other engine, on a file system that all machines share. So the rows are the same,
+and a run begun in one engine can be finished in the other. Ray restarts workers that die and gives their part away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ercr.errors import ErcrError, InputError
+from ercr.evaluate.plan import Plan
+from ercr.evaluate.run import Run
+from ercr.evaluate.worker import Done
+
+_STORE = 128 * 2**20  # bytes of Ray's object store: rows never pass through it
+_BLOCKS = 1000
+
+
+class _PartWorker:
+    """Lives in a worker process: loads the model once, then turns part numbers into part files."""
+
+    def __init__(self, plan: Plan, folder: str, batch_size: int | None, threads: int) -> None:
+        import torch
+
+        from ercr.datasets.registry import open_dataset
+        from ercr.evaluate.plan import with_model
+        from ercr.evaluate.worker import Worker, load_explainer
+
+        torch.set_num_threads(threads)
+        explainer, samples, run = load_explainer(plan), open_dataset(plan.dataset), Run(folder)
+        run.claim(with_model(plan.settings(samples), explainer))
+        self.worker = Worker(explainer, samples, plan, run, batch_size)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        done = [asdict(self.worker.part(int(number))) for number in batch["item"]]
+        return {key: [part[key] for part in done] for key in done[0]}
+
+
+def run_on_cluster(
+    plan: Plan, run: Run, missing: Sequence[int], batch_size: int | None, workers: int
+) -> Iterator[Done]:
+    """Compute the missing parts in any order; needs Ray."""
+    ray = _ray()
+    started = _connect(ray)
+    try:
+        resources = ray.cluster_resources()
+        gpus = resources.get("GPU", 0) if not plan.device.startswith("cpu") else 0
+        count = min(workers, len(missing), max(1, int(gpus or resources.get("CPU", 1))))
+        numbers = ray.data.from_items(list(missing), override_num_blocks=min(len(missing), _BLOCKS))
+        results = numbers.map_batches(
+            _PartWorker,
+            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, _threads(count)),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
+            num_gpus=1 if gpus else 0,
+            num_cpus=1,
+            max_restarts=-1,
+            max_task_retries=-1,
+        )
+        for row in results.iter_rows():
+            yield Done(**row)
+    except ray.exceptions.RayError as error:
+        raise _own_error(error) from error
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise InputError("The engine 'ray' needs Ray: pip install 'ercr[ray]'.") from None
+    return ray
+
+
+def _connect(ray: Any) -> bool:
+    """Join the cluster that RAY_ADDRESS or this machine names, else start one here; True if it is ours to stop."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    if ray.is_initialized():
+        return False
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    try:
+        ray.init(address="auto", **quiet)
+    except ConnectionError:
+        ray.init(address="local", include_dashboard=False, object_store_memory=_STORE, **quiet)
+    return True
+
+
+def _threads(workers: int) -> int:
+    """Threads of one worker, so that the workers of a machine share its cores."""
+    return max(1, (os.cpu_count() or 1) // workers)
+
+
+def _own_error(error: BaseException) -> ErcrError:
+    """The worker's own error, where it is one that a user can do something about."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ErcrError):
+            return type(cause)(*cause.args)
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    return ErcrError(f"Ray gave up: {' '.join(str(error).split())[-300:]}")

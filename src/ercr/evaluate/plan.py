@@ -1,0 +1,172 @@
+"""What an evaluation was asked to do, and everything that determines its rows; runs and writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from ercr.datasets.sample import Sample, Samples
+from ercr.errors import InputError
+from ercr.methods.base import choose
+from ercr.methods.registry import resolve
+from ercr.metrics.protocol import Protocol
+from ercr.version import __version__
+
+if TYPE_CHECKING:
+    from ercr.explainer import Explainer
+
+FORMAT = 1
+_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pillow", "opencv-python-headless", "pyarrow")
+# told for the reader; the fingerprint says whether the dataset is the same
+_TOLD = "dataset.spec"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options of an evaluation, plain enough to travel to another machine."""
+
+    model: str
+    dataset: str
+    methods: tuple[str, ...]
+    protocol: str = "tam"
+    answers: str = "generated"  # or "references": explain the first reference instead
+    max_new_tokens: int = 256
+    faithfulness: str = "off"  # table, curve
+    baseline: Literal["mean", "blur"] = "mean"  # what deleted pixels become
+    suppression: bool = False
+    maps: bool = False
+    limit: int | None = None
+    part_size: int = 16  # samples that are written, and lost by a kill, together
+    revision: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        for spec in self.methods:
+            resolve(spec)
+        Protocol.parse(self.protocol)
+        choose("answers", self.answers, "generated", "references")
+        choose("faithfulness", self.faithfulness, "table", "curve", "off")
+        choose("baseline", self.baseline, "mean", "blur")
+        choose("dtype", self.dtype, "auto", "float32", "bfloat16", "float16")
+        for name in ("max_new_tokens", "limit", "part_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}.")
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Shares of the pixels that are deleted and inserted."""
+        from ercr.metrics.faithfulness import BUDGETS, CURVE
+
+        return {"table": tuple(BUDGETS), "curve": tuple(CURVE), "off": ()}[self.faithfulness]
+
+    def count(self, dataset: Sequence[Sample]) -> int:
+        """How many samples are evaluated."""
+        return len(dataset) if self.limit is None else min(self.limit, len(dataset))
+
+    def parts(self, dataset: Sequence[Sample]) -> list[range]:
+        """The samples' indices in the groups that are written together."""
+        count = self.count(dataset)
+        return [range(start, min(start + self.part_size, count)) for start in range(0, count, self.part_size)]
+
+    def settings(self, dataset: Sequence[Sample]) -> dict[str, Any]:
+        """Everything that determines the rows and can be known without loading the model."""
+        from ercr.metrics.language import english
+        from ercr.metrics.text import meteor_backend
+
+        model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": self.device}
+        count = self.count(dataset)
+        print_ = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
+        return {
+            "format": FORMAT,
+            "model": {key: value for key, value in model.items() if value not in (None, "auto")},
+            "dataset": {"spec": self.dataset, "samples": count, "fingerprint": print_},
+            "methods": [_method(spec) for spec in self.methods],
+            "protocol": Protocol.parse(self.protocol).to_dict(),
+            "tagger": english().name,
+            "meteor": meteor_backend(),
+            "answers": self.answers,
+            "max_new_tokens": self.max_new_tokens,
+            "faithfulness": self.faithfulness,
+            "budgets": list(self.budgets),
+            "baseline": self.baseline,
+            "suppression": self.suppression,
+            "maps": self.maps,
+            "part_size": self.part_size,
+            "versions": _versions(),
+        }
+
+
+def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, Any]:
+    """The settings with what only the loaded model can tell."""
+    model = explainer.adapter.model
+    known = {
+        "name": explainer.name,
+        "revision": explainer.revision,
+        "family": explainer.adapter.family,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": explainer.adapter.device.type,
+        "attention": getattr(model.config, "_attn_implementation", None),
+        "image_backend": explainer.adapter.image_backend,
+        "weights": _weights(model),
+    }
+    return {**settings, "model": known}
+
+
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """What differs, one `name was …, is now …` each; facts that only the old ones have (of a loaded model) do not."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        inner = [differences(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
+        return [line for lines in inner for line in lines]
+    return [] if old == new or name == _TOLD else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value) or "nothing"
+    return str(value["spec"] if isinstance(value, dict) and "spec" in value else value)
+
+
+def _method(spec: str) -> dict[str, Any]:
+    method, settings = resolve(spec)
+    chosen = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(settings).items()}
+    return {"spec": spec, "name": method.name, "settings": chosen}
+
+
+def _fingerprint(samples: Sequence[Sample]) -> str:
+    return hashlib.sha256("\n".join(sample.id for sample in samples).encode("utf-8", "replace")).hexdigest()
+
+
+def _weights(model: Any) -> str | None:
+    """A hash of the vectors among the weights (norms, biases): small, and no training leaves them alone."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.named_parameters()):
+        if value.device.type == "meta":
+            return None  # kept elsewhere: nothing to read cheaply
+        if value.ndim == 1:
+            found.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {"ercr": __version__, "python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def from_options(options: Mapping[str, Any]) -> Plan:
+    """A plan from keyword arguments, with a readable error for one that does not exist."""
+    known = {f.name for f in fields(Plan)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InputError(f"evaluate has no option {unknown[0]!r}; it has {', '.join(sorted(known))}.")
+    return Plan(**options)

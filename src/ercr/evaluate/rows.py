@@ -1,0 +1,224 @@
+"""From the explanations of one sample to its rows: scores of words, of text, under perturbation; runs the model only
+to score perturbed pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ercr.datasets.sample import Sample
+from ercr.errors import ErcrError
+from ercr.evaluate.memory import free_memory, out_of_memory
+from ercr.evaluate.plan import Plan
+from ercr.explainer import Explainer
+from ercr.explanation import Explanation, Token
+from ercr.metrics.answers import score_answer
+from ercr.metrics.faithfulness import baseline_image, perturbed
+from ercr.metrics.language import english
+from ercr.metrics.pixels import levels
+from ercr.metrics.protocol import Protocol
+from ercr.metrics.suppression import masses
+from ercr.metrics.text import meteor, rouge_l
+
+Row = dict[str, Any]
+_PICTURES = 32  # perturbed pictures that are scored together
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a sample, or a method on it, has no figures."""
+
+    stage: str  # input, model, score, faithfulness: what failures are counted by
+    message: str
+    memory: bool = False
+
+    @classmethod
+    def of(cls, stage: str, error: BaseException) -> Failure:
+        """One line, the same whenever the same thing fails: no addresses, no sizes of free memory."""
+        if out_of_memory(error):
+            return cls(stage, "not enough memory, even for this sample alone", memory=True)
+        text = " ".join(str(error).split())[:300]
+        if not isinstance(error, ErcrError):
+            text = f"{type(error).__name__}: {text}"
+        return cls(stage, re.sub(r"0x[0-9a-fA-F]+", "0x…", text))
+
+    @property
+    def reason(self) -> str:
+        return f"{self.stage}: {self.message}"
+
+
+Found = Mapping[str, "Explanation | Failure"]  # by method
+
+
+def failed_rows(index: int, name: str, methods: Sequence[str], failure: Failure) -> list[Row]:
+    """One row per method that says why there is no other."""
+    return [_failed(index, name, method, failure) for method in methods]
+
+
+def _failed(index: int, name: str, method: str, failure: Failure) -> Row:
+    return {"index": index, "sample": name, "method": method, "status": "failed", "reason": failure.reason}
+
+
+class Scorer:
+    """Rows of a sample from its explanations, by the plan's protocol."""
+
+    def __init__(self, explainer: Explainer, plan: Plan) -> None:
+        self.explainer, self.plan = explainer, plan
+        self.protocol, self.language = Protocol.parse(plan.protocol), english()
+        self.pictures = _PICTURES
+
+    def rows(self, index: int, sample: Sample, found: Found, plain: Found) -> list[Row]:
+        """One row per method and token; `plain` holds the same methods without their context residual."""
+        per_method: dict[str, list[Row]] = {}
+        retokenized = text = None
+        for method, explanation in found.items():
+            if isinstance(explanation, Failure):
+                per_method[method] = [_failed(index, sample.id, method, explanation)]
+                continue
+            try:
+                if retokenized is None or text is None:  # the answer is the same for all methods
+                    retokenized, text = self._retokenized(explanation), _text_scores(explanation.text, sample)
+                head = {"index": index, "sample": sample.id, "method": method, "status": "ok", **text}
+                per_method[method] = self._scored(head, sample, explanation, plain.get(method), retokenized)
+            except Exception as error:
+                per_method[method] = [_failed(index, sample.id, method, Failure.of("score", error))]
+        if self.plan.budgets:
+            self._add_faithfulness(sample, found, per_method)
+        return [row for rows in per_method.values() for row in rows]
+
+    def _retokenized(self, explanation: Explanation) -> list[str]:
+        """The answer decoded, tokenised again, and each of its tokens decoded alone."""
+        tokenizer = self.explainer.adapter.tokenizer
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        text = tokenizer.decode([token.id for token in _answer(explanation)], **options)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        pieces = tokenizer.convert_ids_to_tokens(ids)
+        texts = tokenizer.batch_decode([[id_] for id_ in ids], **options)
+        # some tokenizers drop the space before a token that is decoded alone
+        return [
+            f"▁{text}" if str(piece).startswith("▁") and not text.startswith(" ") else text
+            for piece, text in zip(pieces, texts, strict=True)
+        ]
+
+    def _scored(
+        self, head: Row, sample: Sample, explanation: Explanation, plain: Any, retokenized: Sequence[str]
+    ) -> list[Row]:
+        score = score_answer(explanation, sample.labels, sample.categories, self.language, self.protocol, retokenized)
+        grid = explanation.geometry.grid
+        head |= {"rows": grid[0], "columns": grid[1], "limit": score.limit, "reason": score.left_out}
+        if not score.tokens:
+            return [head]
+        tokens = _answer(explanation)
+        rows = []
+        for scored in score.rows():
+            row = {**head, **scored}
+            at = tokens[row["token"]].row
+            if isinstance(plain, Explanation):
+                row |= masses(plain.maps[at], explanation.maps[at], explanation.geometry, _truth(sample, row))
+            if self.plan.maps:
+                row["map"] = levels(explanation.maps[at]).tobytes()
+            rows.append(row)
+        return rows
+
+    # deletion and insertion
+
+    def _add_faithfulness(self, sample: Sample, found: Found, per_method: dict[str, list[Row]]) -> None:
+        """Fill in the scores of perturbed pictures; where that fails, the methods have failed on this sample."""
+        try:
+            self._perturb(sample, found, per_method)
+        except Exception as error:
+            failure = Failure.of("faithfulness", error)
+            for method, rows in per_method.items():
+                if rows[0]["status"] == "ok":
+                    per_method[method] = [_failed(rows[0]["index"], sample.id, method, failure)]
+
+    def _perturb(self, sample: Sample, found: Found, per_method: dict[str, list[Row]]) -> None:
+        jobs = [
+            (explanation, row)
+            for method, explanation in found.items()
+            if isinstance(explanation, Explanation)
+            for row in _first_of_objects(per_method[method])
+        ]
+        if not jobs:
+            return
+        image = np.asarray(sample.image.convert("RGB"))
+        # nothing deleted is the whole picture, everything deleted the blank one: both are scored once
+        inner = [share for share in self.plan.budgets if 0 < share < 1]
+        tokens = _answer(jobs[0][0])
+        blank = baseline_image(image, self.plan.baseline)
+
+        def pictures() -> Iterator[Any]:
+            yield from (image, blank)
+            for explanation, row in jobs:
+                heat = explanation.geometry.to_pixels(explanation.maps[tokens[row["token"]].row])
+                deleted, inserted, _ = perturbed(image, heat, inner, blank)
+                yield from (*deleted, *inserted)
+
+        logs = self._log_probabilities(pictures(), sample.prompt, [token.id for token in tokens])
+        for number, (_, row) in enumerate(jobs):
+            own = logs[:, row["token"]].astype(float)
+            start = 2 + 2 * len(inner) * number
+            ends = float(own[0]), float(own[1])
+            lost, gained = own[start : start + len(inner)], own[start + len(inner) : start + 2 * len(inner)]
+            row |= {
+                "score_whole": ends[0],
+                "score_blank": ends[1],
+                "deleted": self._with_ends(lost.tolist(), *ends),
+                "inserted": self._with_ends(gained.tolist(), *reversed(ends)),
+            }
+
+    def _with_ends(self, inner: list[float], at_none: float, at_all: float) -> list[float]:
+        """Scores at all budgets, from those at budgets between nothing and everything."""
+        values = iter(inner)
+        return [next(values) if 0 < share < 1 else at_none if share == 0 else at_all for share in self.plan.budgets]
+
+    def _log_probabilities(self, pictures: Iterator[Any], prompt: Any, answer: list[int]) -> Any:
+        rows = []
+        while batch := list(islice(pictures, self.pictures)):
+            rows.append(self._halving(batch, prompt, answer))
+        return np.concatenate(rows)
+
+    def _halving(self, batch: list[Any], prompt: Any, answer: list[int]) -> Any:
+        """Scores of a batch [pictures, tokens]; in two halves where memory is short."""
+        try:
+            return self.explainer.answer_log_probabilities(batch, prompt, answer, batch_size=len(batch))
+        except Exception as error:
+            if len(batch) == 1 or not out_of_memory(error):
+                raise
+        free_memory()
+        half = (len(batch) + 1) // 2
+        self.pictures = min(self.pictures, half)
+        return np.concatenate([self._halving(part, prompt, answer) for part in (batch[:half], batch[half:])])
+
+
+def _answer(explanation: Explanation) -> list[Token]:
+    return [token for token in explanation.text_tokens if token.kind == "answer"]
+
+
+def _text_scores(answer: str, sample: Sample) -> Row:
+    references = sample.references
+    return {"answer": answer, "rouge_l": rouge_l(answer, references), "meteor": meteor(answer, references)}
+
+
+def _truth(sample: Sample, row: Row) -> Any:
+    """Where the object is that a row's word names; None where none is named or none is in the picture."""
+    if row["category"] is None:
+        return None
+    mask = None if sample.labels is None else sample.labels == row["category"]
+    return mask if mask is not None and mask.any() else None
+
+
+def _first_of_objects(rows: Sequence[Row]) -> list[Row]:
+    """Rows of the first subwords of words that name a category."""
+    seen: set[int] = set()
+    found = []
+    for row in rows:
+        if row.get("category") is not None and row["word"] not in seen:
+            seen.add(row["word"])
+            found.append(row)
+    return found

@@ -24,11 +24,14 @@ from rich.progress import track
 
 import ercr
 from ercr.datasets import Scenes
+from ercr.metrics.answers import AnswerScore, score_answer
 from ercr.metrics.faithfulness import BUDGETS, changes, perturbed
 from ercr.metrics.language import english
-from ercr.metrics.plausibility import Plausibility, score_words
+from ercr.metrics.pooled import Interval, Pooled
+from ercr.metrics.protocol import Protocol
 
 FIRST_SEED = 900_000
+PROTOCOL = Protocol.preset("clean")
 ABLATION = {
     "baseline (CAM and filter)": "ercr:views=1,context=none",
     "mean subtraction": "ercr:views=1,context=mean",
@@ -79,7 +82,7 @@ def main() -> None:
 def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> dict[str, Any]:
     """Scores of every row over the same scenes and the same answers."""
     language, dataset = english(), Scenes(arguments.scenes, FIRST_SEED)
-    scores = {name: Plausibility() for name in (*rows, RANDOM)}
+    scores = {name: Pooled() for name in (*rows, RANDOM)}
     faith: dict[str, list[Any]] = {name: [] for name in (*rows, RANDOM)}
     seconds, tokens, relevance = dict.fromkeys(rows, 0.0), 0, []
     rng = np.random.default_rng(0)
@@ -95,12 +98,12 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
                 started = time.perf_counter()
                 explainer.explain(sample.image, sample.prompt, method=method, **options)
                 seconds[name] += time.perf_counter() - started
-        words = {}
+        answers = {}
         for name, explanation in found.items():
-            words[name] = score_words(explanation, sample.labels, sample.categories, language, match="exact")
-            scores[name].add(sample.id, words[name])
+            answers[name] = score_answer(explanation, sample.labels, sample.categories, language, PROTOCOL)
+            scores[name].add(sample.id, answers[name].sums())
         if arguments.table == "methods" and index < arguments.faithfulness:
-            for name, changed in faithfulness(explainer, sample, found, words).items():
+            for name, changed in faithfulness(explainer, sample, found, answers).items():
                 faith[name] += changed
         for explanation in explained:
             if explanation.relevance is not None:
@@ -113,7 +116,7 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
         "tagger": language.name,
         "rows": {
             name: {
-                **{key: [round(v, 2) for v in figures] for key, figures in scores[name].summary().items()},
+                **_percents(scores[name].summary()),
                 "seconds_per_token": round(seconds[name] / tokens, 5) if name in seconds else None,
                 "extra_mib": memory.get(name),
                 **_faith_summary(faith[name]),
@@ -127,18 +130,18 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
 
 
 def faithfulness(
-    explainer: ercr.Explainer, sample: Any, found: dict[str, Any], words: dict[str, Any]
+    explainer: ercr.Explainer, sample: Any, found: dict[str, Any], answers: dict[str, AnswerScore]
 ) -> dict[str, Any]:
     """Deletion and insertion of the first subword of every object word in the picture, all methods in one batch."""
     image = np.asarray(sample.image.convert("RGB"))
     jobs, images = [], [image]
     for name, explanation in found.items():
-        first = next(t.row for t in explanation.text_tokens if t.kind == "answer")
-        for word, score in zip(explanation.words, words[name], strict=True):
-            if score.iou is not None:
-                row = word.tokens[0].row
-                deleted, inserted, baseline = perturbed(image, explanation.geometry.to_pixels(explanation.maps[row]))
-                jobs.append((name, row - first, len(images)))
+        for word in answers[name].words:
+            if word.overlap is not None:
+                first = answers[name].tokens[word.tokens[0]]
+                heat = explanation.geometry.to_pixels(explanation.maps[first.token.row])
+                deleted, inserted, baseline = perturbed(image, heat)
+                jobs.append((name, first.index, len(images)))
                 images += [*deleted, *inserted]
     if not jobs:
         return {}
@@ -178,6 +181,11 @@ def _kilobytes(field: str) -> int:
 
 def _random(explanation: Any, rng: Any) -> Any:
     return replace(explanation, maps=rng.random(explanation.maps.shape, dtype=np.float32), relevance=None)
+
+
+def _percents(figures: dict[str, Interval]) -> dict[str, list[float]]:
+    found = {name: figures[name] for name in ("obj_iou", "func_iou", "f1_iou")}
+    return {name: [round(100 * v, 2) for v in (i.value, i.low, i.high)] for name, i in found.items()}
 
 
 def _faith_summary(results: list[Any]) -> dict[str, Any]:

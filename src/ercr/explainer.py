@@ -32,22 +32,40 @@ class Explainer:
     """A loaded multimodal model that can say which part of an image each of its words rests on."""
 
     def __init__(
-        self, model: Any, processor: Any = None, *, name: str | None = None, revision: str | None = None
+        self,
+        model: Any,
+        processor: Any = None,
+        *,
+        name: str | None = None,
+        revision: str | None = None,
+        compile: bool = False,
     ) -> None:
         """Wrap a loaded Hugging Face model, with its processor or a pair (tokenizer, image_processor).
 
-        Without a processor, both are read from the checkpoint that the model came from.
+        Without a processor, both are read from the checkpoint that the model came from. `compile` keeps passes as
+        CUDA graphs over a cache of fixed size: faster from the second picture of a shape on.
         """
-        self._setup(wrap_model(model, processor), name or str(getattr(model, "name_or_path", "")), revision)
+        known = name or str(getattr(model, "name_or_path", ""))
+        self._setup(wrap_model(model, processor), known, revision, compile)
 
-    def _setup(self, adapter: Adapter, name: str, revision: str | None) -> None:
+    def _setup(self, adapter: Adapter, name: str, revision: str | None, compile: bool) -> None:
         self.adapter = adapter
+        if compile:
+            from ercr.trace.compiled import Compiled
+
+            adapter.compiled = Compiled(adapter)
         self.name = name or type(adapter.model).__name__
         self.revision = revision or getattr(adapter.config, "_commit_hash", None)
 
     @classmethod
     def from_pretrained(
-        cls, name: str | None = None, *, revision: str | None = None, dtype: Any = None, **options: Any
+        cls,
+        name: str | None = None,
+        *,
+        revision: str | None = None,
+        dtype: Any = None,
+        compile: bool = False,
+        **options: Any,
     ) -> Explainer:
         """Load a checkpoint by hub id or folder, or a packaged model by its name; without a name, the default one.
 
@@ -58,7 +76,8 @@ class Explainer:
         explainer = cls.__new__(cls)
         chosen = name or DEFAULT
         dtype = dtype or ("float32" if chosen in packaged() else "auto")
-        explainer._setup(load_adapter(locate(chosen), revision, dtype=dtype, **options), chosen, revision)
+        adapter = load_adapter(locate(chosen), revision, dtype=dtype, **options)
+        explainer._setup(adapter, chosen, revision, compile)
         return explainer
 
     def explain(

@@ -47,6 +47,7 @@ class Batch:
     images: Tensor  # flat positions in [B * L] that take the image features, in their order
     pixels: dict[str, Tensor]
     shapes: Tensor | None  # the pictures' grids on the host, for families that pack them
+    tower: Any  # what such a family's tower needs to know of them
     offsets: tuple[int, ...]  # where each sample begins
 
 
@@ -63,6 +64,7 @@ class Adapter(ABC):
         self.image_processor = image_processor
         self.chat_template = chat_template
         self.config = model.config
+        self.compiled: Any = None  # captured passes, where the user asked for them
         self.decode = lru_cache(maxsize=2**16)(self._decode)
         self.lock = threading.RLock()  # a model keeps state while it runs (rotary offsets, hooks): one run at a time
 
@@ -102,6 +104,10 @@ class Adapter(ABC):
     def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
         """Further inputs that follow from the padded token ids."""
         return {}
+
+    def tower_inputs(self, shapes: Tensor) -> Any:
+        """What the vision tower would work out from the pictures' grids by asking the device."""
+        return None
 
     def image_features(self, batch: Batch) -> Tensor:
         """The image inputs of a batch as embeddings of its image tokens, in reading order [N, d]."""
@@ -227,6 +233,7 @@ class Adapter(ABC):
             images=images.to(to),
             pixels=pixels,
             shapes=torch.cat(shapes) if shapes else None,
+            tower=self.tower_inputs(torch.cat(shapes)) if shapes else None,
             offsets=offsets,
         )
 

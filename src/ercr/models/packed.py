@@ -81,13 +81,10 @@ def _forward(
 
 
 @contextmanager
-def packed_attention(
-    modules: Sequence[nn.Module], boundaries: Sequence[tuple[tuple[int, ...], Tensor]]
-) -> Iterator[None]:
-    """Let attention modules work in groups; `boundaries` are segment lengths and the cu_seqlens tensor they make."""
-    known = {id(tensor): group_segments(lengths, tensor.device) for lengths, tensor in boundaries}
+def packed_attention(modules: Sequence[nn.Module], groups: dict[int, Groups]) -> Iterator[None]:
+    """Let attention modules work in groups, which are known by the identity of their cu_seqlens."""
     for module in modules:
-        module.forward = partial(_forward, module, known)
+        module.forward = partial(_forward, module, groups)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ercr.errors import ImageError
 from ercr.geometry import Geometry, Panel
 from ercr.models.base import Adapter, Batch, Prepared, ViewKind
-from ercr.models.packed import packed_attention
+from ercr.models.packed import Groups, group_segments, packed_attention
 from ercr.models.registry import register
 
 _MAX_ASPECT = 200
@@ -82,18 +82,20 @@ class Qwen2VL(Adapter):
         """Side of a visual token in pixels of the resized image."""
         return int(self.image_processor.patch_size) * self._merge
 
-    def image_features(self, batch: Batch) -> Tensor:
-        """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
-        assert batch.shapes is not None
+    def tower_inputs(self, shapes: Tensor) -> Any:
         tower = self.model.model.visual
         windows = (tower.window_size, tower.patch_size) if hasattr(tower, "window_size") else None
-        grids = tuple((int(t), int(h), int(w)) for t, h, w in batch.shapes.tolist())
-        known = _tower_inputs(grids, int(tower.spatial_merge_size), windows, batch.ids.device)
+        grids = tuple((int(t), int(h), int(w)) for t, h, w in shapes.tolist())
+        return _tower_inputs(grids, int(tower.spatial_merge_size), windows, self.device)
+
+    def image_features(self, batch: Batch) -> Tensor:
+        """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
+        tower, known = self.model.model.visual, batch.tower
         attention = [block.attn for block in tower.blocks]
         # an instance's own forward belongs to somebody else (offloading): leave it
         stock = tower.config._attn_implementation == "sdpa" and not any("forward" in vars(a) for a in attention)
         values = batch.pixels["pixel_values"].type(tower.dtype)
-        with packed_attention(attention, known.boundaries) if stock else nullcontext():
+        with packed_attention(attention, known.groups) if stock else nullcontext():
             out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
         return torch.as_tensor(out.pooler_output)
 
@@ -115,10 +117,8 @@ class Qwen2VL(Adapter):
 
 @dataclass(frozen=True)
 class _TowerInputs:
-    """What the tower would work out from the grids by asking the device."""
-
     inputs: dict[str, Tensor]
-    boundaries: list[tuple[tuple[int, ...], Tensor]]  # segment lengths, and the tensor that stands for them
+    groups: dict[int, Groups]  # by the identity of the boundaries among the inputs
 
 
 @lru_cache(maxsize=32)
@@ -136,8 +136,12 @@ def _tower_inputs(
         index, edges = vision_utils.get_vision_window_index(host, merge, *windows)
         found |= {"window_index": index, "cu_window_seqlens": edges}
     inputs = {name: value.to(device) for name, value in found.items()}
-    edges = [name for name in found if name.startswith("cu_")]
-    return _TowerInputs(inputs, [(tuple(found[name].diff().tolist()), inputs[name]) for name in edges])
+    groups = {
+        id(inputs[name]): group_segments(tuple(edges.diff().tolist()), device)
+        for name, edges in found.items()
+        if name.startswith("cu_")
+    }
+    return _TowerInputs(inputs, groups)
 
 
 def _three_axes(sample: Prepared, length: int) -> Tensor:

@@ -120,6 +120,12 @@ def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Ten
 def _speak(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
     """Greedy answers, with the states passed through on the way."""
     batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
+    if adapter.compiled is not None and recorder.at_end:
+        with adapter.lock:
+            ends = end_tokens(adapter, generation)
+            tokens, norm = adapter.compiled.speak(batch, int(generation["max_new_tokens"]), ends)
+        spoken = [cut_answer(row, ends, -1) for row in tokens.cpu()]
+        return _Run(spoken, norm, norm, batch.offsets)
     speech = Speech(adapter, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
     norms, layers, rows = [], [], len(samples)
     with recorder.recording():
@@ -157,6 +163,10 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """One pass without the language head over left-padded samples: final and asked-for states [B, L, d]."""
     batch = adapter.pack(samples, pad_token(adapter))
+    if adapter.compiled is not None and recorder.at_end and kind == "pad":
+        with adapter.lock:
+            states = adapter.compiled.read(batch)
+        return states, states
     with recorder.recording(), adapter.view_context(kind):
         adapter.read(adapter.embed(batch), batch.positions, batch.mask)
     return recorder.take()

@@ -1,0 +1,80 @@
+"""One measurement: seconds, peak memory, counted operations and passes of a function; it knows no model's name."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ercr.models.base import Adapter
+
+
+@dataclass(frozen=True)
+class Cost:
+    seconds: float  # median of the repeats
+    spread: tuple[float, float]  # fastest and slowest
+    memory_gb: float | None  # peak while it ran, weights included; only on a GPU
+    tflops: float | None = None
+    forwards: float | None = None  # passes of the decoder over more than one position
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_of(function: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 2) -> Cost:
+    """Median seconds and peak memory; the first runs are not counted."""
+    for _ in range(warm):
+        function()
+    synchronize(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        synchronize(device)
+        seconds.append(time.perf_counter() - began)
+    memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    return Cost(statistics.median(seconds), (min(seconds), max(seconds)), memory)
+
+
+def operations(function: Callable[[], object]) -> float:
+    """Floating-point operations by torch's own counter; captured graphs are invisible to it."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return float(counter.get_total_flops())
+
+
+def passes(adapter: Adapter, function: Callable[[], object]) -> int:
+    """How often the decoder read more than one position."""
+    lengths: list[int] = []
+    hook = adapter.final_norm.register_forward_hook(lambda module, args, out: lengths.append(out.shape[-2]))
+    try:
+        function()
+    finally:
+        hook.remove()
+    return sum(length > 1 for length in lengths)
+
+
+def device_time(function: Callable[[], object], device: torch.device, repeats: int = 3) -> float:
+    """Seconds on the device's own clock (on a CPU, by the wall)."""
+    if device.type != "cuda":
+        return time_of(function, device, repeats, 1).seconds
+    function()
+    taken = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        start.record()
+        function()
+        stop.record()
+        torch.cuda.synchronize(device)
+        taken.append(start.elapsed_time(stop) / 1000)
+    return statistics.median(taken)

@@ -1,0 +1,184 @@
+"""The rows of the efficiency table, and how time and memory grow; each function measures and returns plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ercr.benchmark import public_tam
+from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of
+from ercr.explainer import Explainer
+from ercr.images import load_image
+from ercr.methods import resolve
+from ercr.trace import Needs, Sample
+from ercr.trace.record import pad_token
+
+PROMPT = "Describe it:"
+PUBLIC = "TAM, public code"
+TABLE = {"PCR only": "ercr:views=1", "ER only": "ercr:context=none", "ERCR": "ercr"}  # the paper's rows
+PEAK = 790e12  # dense bfloat16 operations a second that an H200 is given credit for
+
+
+def picture(grid: tuple[int, int], cell: int, seed: int = 0) -> Image.Image:
+    """Noise that becomes a grid of this many tokens, rows by columns, in families of dynamic resolution."""
+    size = (grid[0] * cell, grid[1] * cell, 3)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8))
+
+
+class Bench:
+    """An explainer with one prepared picture; every figure leaves preparing pictures out unless it says otherwise."""
+
+    def __init__(self, explainer: Explainer, image: Image.Image, tokens: int, repeats: int = 5) -> None:
+        self.explainer, self.adapter = explainer, explainer.adapter
+        self.device = explainer.adapter.device
+        self.image, self.tokens, self.repeats = load_image(image), tokens, repeats
+        self._unending = {} if self.adapter.model.generation_config.eos_token_id is None else {"eos_token_id": -1}
+        self.options = explainer._generation(tokens, self._unending or None)
+
+    def sample(self, method: str) -> Sample:
+        chosen, settings = resolve(method)
+        return self.explainer._sample(self.image, PROMPT, None, [chosen.needs(settings)])
+
+    def explain(self, method: str, batch: int = 1) -> Callable[[], object]:
+        samples = [self.sample(method)] * batch
+        items, chosen = [(self.image, PROMPT, None)] * batch, [resolve(method)]
+        return lambda: self.explainer._explain(items, samples, chosen, self.options)
+
+    def generate(self, **more: Any) -> Callable[[], object]:
+        inputs = self.adapter.collate([self.sample("cam").prepared], pad_token(self.adapter))
+        options = {"max_new_tokens": self.tokens, "do_sample": False, **self._unending, **more}
+        return torch.no_grad()(lambda: self.adapter.model.generate(**inputs, **options))
+
+    def public(self) -> Callable[[], object]:
+        prepared = self.sample("cam").prepared
+        return lambda: public_tam.explain(self.adapter, prepared, self.tokens)
+
+    def cost(self, function: Callable[[], object], counted: bool = True) -> Cost:
+        cost = time_of(function, self.device, self.repeats)
+        if not counted:
+            return cost
+        return replace(cost, tflops=operations(function) / 1e12, forwards=passes(self.adapter, function))
+
+
+def table(bench: Bench, methods: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and figures of every row, the public code first; `overhead` is over it."""
+    public = bench.cost(bench.public())
+    plain = bench.cost(bench.generate())
+    rows = {PUBLIC: public, "plain generate": plain}
+    yield from ((name, _row(cost, public, plain)) for name, cost in rows.items())
+    for name, method in {**TABLE, **{m: m for m in methods if m != "ercr"}}.items():
+        yield name, _row(bench.cost(bench.explain(method)), public, plain)
+
+
+def compiled(bench: Bench, public: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of the captured mode; `bench` holds an explainer made with compile=True."""
+    stock = bench.cost(bench.generate(cache_implementation="static"), counted=False)
+    own = bench.cost(bench.explain("cam"), counted=False)
+    base = Cost(public, (public, public), None)
+    yield "plain generate, static cache", _row(stock, base, stock)
+    yield "CAM, compiled", _row(own, base, stock)
+    yield "ERCR, compiled", _row(bench.cost(bench.explain("ercr"), counted=False), base, stock)
+
+
+def _row(cost: Cost, public: Cost, plain: Cost) -> dict[str, Any]:
+    return {
+        **asdict(cost),
+        "seconds_per_sample": cost.seconds,
+        "overhead": cost.seconds / public.seconds,
+        "over_generate": cost.seconds / plain.seconds,
+        "memory_over_generate": None if not plain.memory_gb else (cost.memory_gb or 0) / plain.memory_gb,
+    }
+
+
+def bulk(bench: Bench, sizes: Sequence[int], number: int, method: str = "ercr") -> Iterator[dict[str, Any]]:
+    """Images a second by batch size: with pictures prepared before, and from pictures in memory to explanations."""
+    for size in sizes:
+        ready = time_of(bench.explain(method, size), bench.device, repeats=2, warm=1)
+        row = {"batch": size, "images_per_second": size / ready.seconds, "memory_gb": ready.memory_gb}
+        if number >= size:
+            images = [bench.image.rgb] * number
+            call = _whole(bench, images, method, size)
+            row["from_pictures"] = number / time_of(call, bench.device, repeats=1, warm=1).seconds
+        yield row
+
+
+def _whole(bench: Bench, images: list[Image.Image], method: str, size: Any) -> Callable[[], object]:
+    return lambda: bench.explainer.explain_batch(
+        images,
+        PROMPT,
+        method=method,
+        max_new_tokens=bench.tokens,
+        generation=bench._unending or None,
+        batch_size=size,
+    )
+
+
+@torch.no_grad()
+def prefill(bench: Bench, batch: int, method: str = "ercr") -> dict[str, float]:
+    """Time on the device of all passes over pictures and prompts, over what their operations need at best."""
+    sample, adapter = bench.sample(method), bench.adapter
+    shown = [sample.prepared, *sample.views.values()]
+    packs = [adapter.pack([one] * batch, pad_token(adapter)) for one in shown]
+
+    def run() -> None:
+        for pack in packs:
+            adapter.read(adapter.embed(pack), pack.positions, pack.mask)
+
+    flops, seconds = operations(run), device_time(run, bench.device)
+    return {"batch": batch, "tflops": flops / 1e12, "seconds": seconds, "over_floor": seconds / (flops / PEAK)}
+
+
+def residual(bench: Bench, lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Time and memory of PCR alone (ranked lists to maps) by the number of text tokens."""
+    from ercr.methods.ercr import ErcrSettings, recompose, residualise_context
+    from ercr.trace import trace_samples
+
+    settings = ErcrSettings(views=1)
+    for length in lengths:
+        ids = torch.randint(0, 200, (length,), generator=torch.Generator().manual_seed(0))
+        sample = replace(bench.sample("cam"), answer=ids)
+        trace = trace_samples(bench.adapter, [sample], Needs(), {})[0]
+        rows = slice(0, len(trace.rows))
+        with torch.no_grad():
+            evidence = recompose(trace, rows, settings).maps
+            cost = time_of(lambda e=evidence, t=trace, r=rows: residualise_context(t, e, r, settings), bench.device)
+        yield {"tokens": length, "seconds": cost.seconds, "memory_gb": cost.memory_gb}
+
+
+def streaming(bench: Bench, method: str = "ercr") -> dict[str, float]:
+    """Seconds a token of the model's own generation, and of a stream with a map for every token."""
+    options = bench._unending or None
+
+    def stream() -> None:
+        for _ in bench.explainer.stream(
+            bench.image, PROMPT, method=method, max_new_tokens=bench.tokens, generation=options
+        ):
+            pass
+
+    first = replace_tokens(bench, 1)
+    alone = time_of(bench.generate(), bench.device, 3).seconds - time_of(first.generate(), bench.device, 3).seconds
+    with_maps = time_of(stream, bench.device, 3).seconds - time_of(_one_step(bench, method), bench.device, 3).seconds
+    return {
+        "generate": alone / (bench.tokens - 1),
+        "stream": with_maps / (bench.tokens - 1),
+        "ratio": with_maps / alone,
+    }
+
+
+def _one_step(bench: Bench, method: str) -> Callable[[], object]:
+    def first() -> None:
+        for _ in bench.explainer.stream(
+            bench.image, PROMPT, method=method, max_new_tokens=1, generation=bench._unending or None
+        ):
+            pass
+
+    return first
+
+
+def replace_tokens(bench: Bench, tokens: int) -> Bench:
+    return Bench(bench.explainer, bench.image.rgb, tokens, bench.repeats)

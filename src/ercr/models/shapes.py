@@ -1,0 +1,162 @@
+"""Models of random weights in the shape of real ones, for measuring time and memory without a download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ercr.errors import InputError, nearest
+from ercr.models.base import Adapter
+from ercr.models.loading import wrap_model
+
+_CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
+    "{% if c['type'] == 'image' %}IMAGE{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+Parts = tuple[Any, Any, Any]  # configuration, tokenizer, image processor
+
+
+def tokenizer(image: str, wrapped: str, named: dict[str, str]) -> Any:
+    """A byte-level tokenizer without merges: text costs a token a letter, which no measurement here depends on."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bytes_ = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_.decoder = decoders.ByteLevel()
+    bytes_.add_special_tokens(["<pad>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", image])
+    bytes_.add_special_tokens([word for word in named.values() if bytes_.token_to_id(word) is None])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bytes_,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        chat_template=_CHAT.replace("IMAGE", wrapped),
+        padding_side="left",
+        extra_special_tokens=named,
+    )
+
+
+def _qwen2_vl(text: dict[str, Any], tied: bool) -> Parts:
+    from transformers import Qwen2VLConfig
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    image = "<|image_pad|>"
+    words = tokenizer(image, f"<|vision_start|>{image}<|vision_end|>", {"image_token": image})
+    of = words.convert_tokens_to_ids
+    config = Qwen2VLConfig(
+        text_config={
+            "max_position_embeddings": 32768,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24], "rope_theta": 1e6},
+            **text,
+        },
+        vision_config={"depth": 32, "embed_dim": 1280, "hidden_size": text["hidden_size"], "num_heads": 16},
+        tie_word_embeddings=tied,
+        image_token_id=of(image),
+        video_token_id=of("<pad>"),
+        vision_start_token_id=of("<|vision_start|>"),
+        vision_end_token_id=of("<|vision_end|>"),
+    )
+    return config, words, Qwen2VLImageProcessorPil()
+
+
+def _qwen2_vl_2b() -> Parts:
+    text = {
+        "vocab_size": 151936,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    }
+    return _qwen2_vl(text, tied=True)
+
+
+def _qwen2_vl_7b() -> Parts:
+    text = {
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    }
+    return _qwen2_vl(text, tied=False)
+
+
+def _llava_7b() -> Parts:
+    from transformers import LlavaConfig
+    from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+
+    words = tokenizer("<image>", "<image>\n", {"image_token": "<image>"})
+    config = LlavaConfig(
+        text_config={"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
+        vision_config={
+            "model_type": "clip_vision_model",
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "image_size": 336,
+            "patch_size": 14,
+            "projection_dim": 768,
+        },
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        image_seq_length=576,
+        tie_word_embeddings=False,
+    )
+    size = {"height": 336, "width": 336}
+    return config, words, LlavaImageProcessorPil(size={"shortest_edge": 336}, crop_size=size, do_pad=False)
+
+
+def _internvl3_2b() -> Parts:
+    from transformers import InternVLConfig
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    image = "<IMG_CONTEXT>"
+    named = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": image}
+    words = tokenizer(image, image + "\n", {**named, "video_token": "<video>"})
+    config = InternVLConfig(
+        text_config={
+            "model_type": "qwen2",
+            "vocab_size": 151674,
+            "hidden_size": 1536,
+            "intermediate_size": 8960,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32768,
+        },
+        vision_config={"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
+        image_token_id=words.convert_tokens_to_ids(image),
+        image_seq_length=256,
+        tie_word_embeddings=True,
+    )
+    return config, words, GotOcr2ImageProcessorPil(size={"height": 448, "width": 448}, min_patches=1, max_patches=12)
+
+
+SHAPES: dict[str, Callable[[], Parts]] = {
+    "qwen2-vl-2b": _qwen2_vl_2b,
+    "qwen2-vl-7b": _qwen2_vl_7b,
+    "llava-1.5-7b": _llava_7b,
+    "internvl3-2b": _internvl3_2b,
+}
+
+
+def random_adapter(shape: str, device: str, dtype: torch.dtype) -> Adapter:
+    """A model of random weights behind its family's adapter; it speaks until it is told to stop."""
+    from transformers import AutoModelForImageTextToText
+
+    if shape not in SHAPES:
+        raise InputError(f"There is no shape {shape!r}; there are {', '.join(SHAPES)}.{nearest(shape, SHAPES)}")
+    config, words, pictures = SHAPES[shape]()
+    with torch.device(device):
+        torch.manual_seed(0)
+        model = AutoModelForImageTextToText.from_config(config, dtype=dtype).eval()
+    model.tie_weights()
+    model.generation_config.pad_token_id = words.pad_token_id
+    model.generation_config.eos_token_id = None
+    return wrap_model(model, (words, pictures))

@@ -1,0 +1,77 @@
+"""Passes of a model as captured CUDA graphs: a small pass then costs what the device needs, and no launches.
+
+A pass is captured when its shapes come for the second time, because capturing costs about as much as several passes.
+All graphs share one pool of memory, so what a graph returns is copied before another one runs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_MOST = 32  # captured passes that are kept
+_WARM = 2  # runs before a capture, in which libraries choose their kernels and workspaces
+
+
+@dataclass
+class _Captured:
+    graph: Any
+    inputs: dict[str, Tensor]
+    output: Tensor
+    keep: Any  # whatever the graph reads by address
+
+
+class Graphs:
+    """Captured passes by key. Off a GPU every pass simply runs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.active = device.type == "cuda"
+        self._device = device
+        self._pool: Any = None
+        self._seen: set[Hashable] = set()
+        self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
+
+    def run(
+        self, key: Hashable, inputs: dict[str, Tensor], function: Callable[..., Tensor], keep: Any = None
+    ) -> Tensor:
+        """`function(**inputs)`, replayed where these shapes were captured before."""
+        if not self.active:
+            return function(**inputs)
+        if key in self._captured:
+            self._captured.move_to_end(key)
+            known = self._captured[key]
+            for name, value in inputs.items():
+                known.inputs[name].copy_(value, non_blocking=True)
+            known.graph.replay()
+            return known.output.clone()
+        if key not in self._seen:
+            self._seen.add(key)
+            return function(**inputs)
+        static = {name: value.clone() for name, value in inputs.items()}
+        output: list[Tensor] = []
+        graph = self.capture(lambda: output.append(function(**static)))
+        self._captured[key] = _Captured(graph, static, output[-1], keep)
+        while len(self._captured) > _MOST:
+            self._captured.popitem(last=False)
+        graph.replay()
+        return output[-1].clone()
+
+    def capture(self, function: Callable[[], object]) -> Any:
+        """A graph of what the function launches; the function also runs a few times before."""
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM):
+                function()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            function()
+        return graph

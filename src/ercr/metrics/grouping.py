@@ -33,8 +33,14 @@ def spoken_words(tokens: Sequence[Token], protocol: Protocol, retokenized: Seque
     kept = [i for i, t in enumerate(tokens) if protocol.end_token == "glue" or not t.special]
     if protocol.split == "token":
         return _by_token(texts, kept)
-    groups = [[kept[at] for at in word] for word in group([texts[i] for i in kept])]
-    read = [Group("".join(texts[i] for i in word).strip(), tuple(word)) for word in groups]
+    words: list[list[int]] = []
+    for word in group([texts[i] for i in kept]):
+        indices = [kept[at] for at in word]
+        if words and tokens[indices[0]].special:
+            words[-1] += indices  # a marker such as <end> begins with punctuation, but glues
+        else:
+            words.append(indices)
+    read = [Group("".join(texts[i] for i in word).strip(), tuple(word)) for word in words]
     return [word for word in read if word.text]
 
 

@@ -1,0 +1,50 @@
+"""Explanations and a language made by hand, so that scores are tested and neither a model nor a tagger."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from ercr.explanation import Explanation, Token
+from ercr.geometry import Geometry, Panel
+from ercr.images import LoadedImage
+from ercr.metrics.language import Language
+
+END = "<|end|>"
+CATEGORIES = {1: "person", 18: "dog", 41: "skateboard", 58: "hot dog", 62: "chair", 88: "teddy bear"}
+NOUNS = {"dog", "dogs", "bear", "person", "man", "chair", "chairs", "umbrellas", "sky", "doggy", "狗"}
+FUNCTIONS = {"a", "the", "and", "there", "themselves"}
+
+
+def tag(word: str) -> str:
+    if END in word:
+        return "NNP"  # taggers take what they do not know for a name
+    return "NN" if word.lower() in NOUNS else "DT" if word.lower() in FUNCTIONS else "JJ"
+
+
+LANGUAGE = Language("stand-in", tag, lambda word: {"chairs": "chair"}.get(word, word.removesuffix("s")))
+
+
+def explanation(texts, maps, size=(60, 90), box=None, prompt=("Describe",)) -> Explanation:
+    """An answer of these tokens with maps [tokens, h, w]; the prompt's rows come first and hold noise."""
+    maps = np.asarray(maps, np.float32)
+    spoken = [*prompt, *texts]
+    tokens = tuple(
+        Token(text, 100 + i, i, 50 + i, "prompt" if i < len(prompt) else "answer", text == END, 0.5 + 0.01 * i, ())
+        for i, text in enumerate(spoken)
+    )
+    noise = np.random.default_rng(9).random((len(prompt), *maps.shape[1:]), np.float32)
+    geometry = Geometry(size, (Panel(maps.shape[1:], box or (0.0, 0.0, float(size[1]), float(size[0]))),))
+    image = LoadedImage(Image.new("RGB", size[::-1]))
+    return Explanation(image, geometry, tokens, np.concatenate([noise, maps]), {"method": "made"})
+
+
+def blobs(rng, count, grid=(6, 9)) -> np.ndarray:
+    """Smooth maps, each with one bright place; a few are empty or flat."""
+    y, x = np.mgrid[0 : grid[0], 0 : grid[1]]
+    at = rng.random((count, 2, 1, 1)) * np.array(grid)[:, None, None]
+    maps = np.exp(-((y - at[:, 0]) ** 2 + (x - at[:, 1]) ** 2) / rng.uniform(1, 12, (count, 1, 1)))
+    maps *= rng.uniform(0.3, 1, (count, 1, 1))
+    maps[rng.random(count) < 0.05] = 0
+    maps[rng.random(count) < 0.05] = 0.4
+    return maps

@@ -1,0 +1,125 @@
+"""Figures from per-image sums: any partition and order gives the same; intervals and comparisons against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ercr.errors import InputError
+from ercr.metrics.pooled import Pooled, compare
+
+
+def made(images=40, seed=0, lift=0.0, one_each=False):
+    """Word scores of images: [(image, {figure: values})]."""
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            f"{i:03d}",
+            {
+                "obj_iou": np.clip(rng.random(1 if one_each else rng.integers(0, 4)) * 0.6 + lift, 0, 1),
+                "func_iou": rng.random(1 if one_each else rng.integers(1, 5)),
+            },
+        )
+        for i in range(images)
+    ]
+
+
+def pool(rows):
+    pooled = Pooled()
+    for image, values in rows:
+        pooled.add(image, {name: (v.sum(), len(v)) for name, v in values.items()})
+    return pooled
+
+
+def numbers(pooled):
+    return {name: (i.value, i.low, i.high, i.n) for name, i in pooled.summary(resamples=60).items()}
+
+
+def test_values_are_means_over_all_words_and_their_harmonic_mean():
+    rows = made()
+    found = pool(rows).summary(resamples=400)
+    every = {name: np.concatenate([values[name] for _, values in rows]) for name in ("obj_iou", "func_iou")}
+    for name, values in every.items():
+        assert found[name].value == pytest.approx(values.mean())
+    assert found["f1_iou"].value == pytest.approx(stats.hmean([v.mean() for v in every.values()]))
+    assert found["obj_iou"].n == sum(len(values["obj_iou"]) > 0 for _, values in rows)
+    for interval in found.values():
+        assert interval.low < interval.value < interval.high
+    assert pool(rows).value("f1_iou") == found["f1_iou"].value
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 3), min_size=40, max_size=40), st.permutations(range(4)), st.randoms())
+def test_any_partition_and_order_gives_the_same_figures(parts, order, random):
+    rows = made()
+    halves = [  # the words of an image may be split between parts, too
+        (part, (image, {name: v[half::2] for name, v in values.items()}))
+        for part, (image, values) in zip(parts, rows, strict=True)
+        for half in (0, 1)
+    ]
+    random.shuffle(halves)
+    pools = [pool([row for part, row in halves if part == number]) for number in range(4)]
+    merged = Pooled()
+    for number in order:
+        merged = merged.merge(pools[number])
+    whole = numbers(pool(rows))
+    assert numbers(merged).keys() == whole.keys()
+    for name, found in numbers(merged).items():
+        np.testing.assert_allclose(found, whole[name], atol=1e-9)
+
+
+def test_intervals_agree_with_scipys_bootstrap():
+    rows = made(120, one_each=True)
+    values = np.concatenate([v["obj_iou"] for _, v in rows])
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=4000, rng=1).confidence_interval
+    ours = pool(rows).summary(resamples=4000)["obj_iou"]
+    np.testing.assert_allclose((ours.low, ours.high), (theirs.low, theirs.high), atol=0.004)
+
+
+def test_a_method_against_itself_differs_by_nothing():
+    one = pool(made())
+    for name in ("obj_iou", "func_iou", "f1_iou"):
+        found = compare(one, one, name, resamples=100)
+        assert (found.difference, found.low, found.high) == (0, 0, 0)
+        assert (found.p, found.p_bootstrap, found.p_wilcoxon, found.n) == (1, 1, 1, 40)
+
+
+@pytest.mark.parametrize("images", [8, 60])  # all ways to swap, and some of them
+def test_p_values_agree_with_scipys_tests_where_images_weigh_the_same(images):
+    a, b = made(images, 1, 0.12, one_each=True), made(images, 2, one_each=True)
+    found = compare(pool(a), pool(b), "obj_iou", resamples=4000)
+    x, y = (np.concatenate([v["obj_iou"] for _, v in rows]) for rows in (a, b))
+    theirs = stats.permutation_test(
+        (x, y), lambda x, y, axis: (x - y).mean(axis), permutation_type="samples", vectorized=True, n_resamples=4000
+    )
+    assert found.difference == pytest.approx((x - y).mean())
+    assert found.p == pytest.approx(theirs.pvalue, abs=1e-9 if images == 8 else 0.02)
+    assert found.p_wilcoxon == pytest.approx(stats.wilcoxon(x, y).pvalue)
+    assert found.p_bootstrap == pytest.approx(found.p, abs=0.08)
+    assert found.low < found.difference < found.high
+    back = compare(pool(b), pool(a), "obj_iou", resamples=4000)
+    assert (back.difference, back.p) == (pytest.approx(-found.difference), pytest.approx(found.p))
+
+
+def test_only_common_images_are_compared():
+    rows = made()
+    found = compare(pool(rows[:30]), pool(rows[10:]), "f1_iou", resamples=50)
+    assert (found.n, found.difference) == (20, 0)
+    with pytest.raises(InputError, match="no image in common"):
+        compare(pool(rows[:3]), pool(rows[3:]), "f1_iou")
+    with pytest.raises(InputError, match="Did you mean 'f1_iou'"):
+        compare(pool(rows), pool(rows), "f1_iuo")
+
+
+def test_a_figure_that_no_image_has_is_not_a_number():
+    empty = Pooled()
+    assert empty.summary() == {}
+    empty.add("x", {"obj_iou": (0, 0), "func_iou": (0.5, 1)})
+    found = empty.summary(resamples=10)
+    assert found["func_iou"].value == 0.5
+    assert found["obj_iou"].n == 0
+    assert np.isnan([found["obj_iou"].value, found["obj_iou"].low, found["f1_iou"].value]).all()
+    assert np.isnan(compare(empty, empty, "obj_iou", resamples=10).p)

@@ -42,6 +42,7 @@ def evaluate(
     ] = "off",
     baseline: Annotated[Literal["mean", "blur"], typer.Option(help="What deleted pixels become.")] = "mean",
     suppression: Annotated[bool, typer.Option("--suppression", help="Compare with maps without context.")] = False,
+    part_size: Annotated[int, typer.Option(help="Samples that are written together.")] = 32,
     maps: Annotated[bool, typer.Option("--maps", help="Keep the maps in the rows.")] = False,
     answers: Annotated[
         Literal["generated", "references"], typer.Option(help="Explain what the model says, or the first reference.")
@@ -80,6 +81,7 @@ def evaluate(
                 suppression=suppression,
                 maps=maps,
                 limit=limit,
+                part_size=part_size,
                 revision=revision,
                 device=device,
                 dtype=dtype,
@@ -126,9 +128,9 @@ class _Bar:
         self.progress.update(self.task, advance=part.samples, speed=f"{speed:.2f}/s", failed=failed)
 
 
-def _batch_size(text: str) -> int | None:
+def _batch_size(text: str) -> int | Literal["auto"]:
     if text == "auto":
-        return None
+        return "auto"
     if not text.isdigit() or int(text) < 1:
         raise InputError(f"--batch-size must be auto or a number from 1 on, not {text!r}.")
     return int(text)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ercr.bulk import BatchSize
 from ercr.datasets.registry import open_dataset
 from ercr.datasets.sample import Sample
 from ercr.errors import InputError
@@ -31,7 +32,7 @@ def evaluate(
     *,
     engine: Literal["local", "ray"] = "local",
     workers: int = 1,
-    batch_size: int | None = None,
+    batch_size: BatchSize = "auto",
     begin: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -44,7 +45,7 @@ def evaluate(
     """
     plan, samples = _plan(model, dataset, methods, options)
     choose("engine", engine, "local", "ray")
-    if workers < 1 or (batch_size is not None and batch_size < 1):
+    if workers < 1 or (batch_size != "auto" and batch_size < 1):
         raise InputError("workers and batch_size must be at least 1.")
     run = Run(Path(out))
     parts = plan.parts(samples)
@@ -82,7 +83,7 @@ def _compute(
     plan: Plan,
     run: Run,
     missing: Sequence[int],
-    batch_size: int | None,
+    batch_size: BatchSize,
     engine: str,
     workers: int,
 ) -> Iterator[Done]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ercr.bulk import BatchSize
 from ercr.errors import ErcrError, InputError
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
@@ -24,27 +25,24 @@ _BLOCKS = 1000
 class _PartWorker:
     """Lives in a worker process: loads the model once, then turns part numbers into part files."""
 
-    def __init__(self, plan: Plan, folder: str, batch_size: int | None, threads: int) -> None:
+    def __init__(self, plan: Plan, folder: str, batch_size: BatchSize, threads: int) -> None:
         import torch
 
         from ercr.datasets.registry import open_dataset
-        from ercr.evaluate.plan import with_model
         from ercr.evaluate.worker import Worker, load_explainer
 
-        torch.set_num_threads(threads)
-        explainer, samples, run = load_explainer(plan), open_dataset(plan.dataset), Run(folder)
-        run.claim(with_model(plan.settings(samples), explainer))
-        self.worker = Worker(explainer, samples, plan, run, batch_size)
+        torch.set_num_threads(threads)  # Ray would leave one
+        self.worker = Worker(load_explainer(plan), open_dataset(plan.dataset), plan, Run(folder), batch_size)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         done = [asdict(self.worker.part(int(number))) for number in batch["item"]]
         return {key: [part[key] for part in done] for key in done[0]}
 
 
-def run_on_cluster(
-    plan: Plan, run: Run, missing: Sequence[int], batch_size: int | None, workers: int
-) -> Iterator[Done]:
+def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: BatchSize, workers: int) -> Iterator[Done]:
     """Compute the missing parts in any order; needs Ray."""
+    import torch
+
     ray = _ray()
     started = _connect(ray)
     try:
@@ -54,7 +52,7 @@ def run_on_cluster(
         numbers = ray.data.from_items(list(missing), override_num_blocks=min(len(missing), _BLOCKS))
         results = numbers.map_batches(
             _PartWorker,
-            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, _threads(count)),
+            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, torch.get_num_threads()),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
             num_gpus=1 if gpus else 0,
@@ -95,11 +93,6 @@ def _connect(ray: Any) -> bool:
     except ConnectionError:
         ray.init(address="local", include_dashboard=False, object_store_memory=_STORE, **quiet)
     return True
-
-
-def _threads(workers: int) -> int:
-    """Threads of one worker, so that the workers of a machine share its cores."""
-    return max(1, (os.cpu_count() or 1) // workers)
 
 
 def _own_error(error: BaseException) -> ErcrError:

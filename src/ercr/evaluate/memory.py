@@ -26,11 +26,3 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def guess_batch_size(device: torch.device, most: int) -> int:
-    """A batch that should fit: about two GiB a sample on a GPU, which halving corrects where it is wrong."""
-    if device.type != "cuda":
-        return min(8, most)
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(most, free // 2**31))

@@ -40,7 +40,7 @@ class Plan:
     suppression: bool = False
     maps: bool = False
     limit: int | None = None
-    part_size: int = 16  # samples that are written, and lost by a kill, together
+    part_size: int = 32  # samples that are written, and lost by a kill, together
     revision: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -104,6 +104,8 @@ class Plan:
 
 def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, Any]:
     """The settings with what only the loaded model can tell."""
+    import torch
+
     model = explainer.adapter.model
     known = {
         "name": explainer.name,
@@ -115,7 +117,9 @@ def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, A
         "image_backend": explainer.adapter.image_backend,
         "weights": _weights(model),
     }
-    return {**settings, "model": known}
+    # on a CPU their number decides over last digits
+    threads = torch.get_num_threads() if known["device"] == "cpu" else None
+    return {**settings, "model": known, "threads": threads}
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:

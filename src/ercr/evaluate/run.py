@@ -49,6 +49,13 @@ class Run:
         return settings
 
     @property
+    def threads(self) -> int | None:
+        """How many threads the run was begun with; None before it is begun, and on GPUs."""
+        begun = (self.path / "settings.json").is_file()
+        threads: int | None = self.settings.get("threads") if begun else None
+        return threads
+
+    @property
     def complete(self) -> bool:
         return (self.path / "rows.parquet").is_file()
 
@@ -57,7 +64,7 @@ class Run:
         if self.complete:
             return pq.read_table(self.path / "rows.parquet")
         found = sorted((self.path / "parts").glob("part-*.parquet"))
-        return pa.concat_tables([pq.read_table(path).replace_schema_metadata() for path in found] or [_empty()])
+        return pa.concat_tables([pq.read_table(path) for path in found] or [_empty()])
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Obj-IoU, Func-IoU and the rest of every method, pooled over the run."""
@@ -151,20 +158,9 @@ class Run:
         except (OSError, pa.ArrowException):
             return False
 
-    def write_part(self, number: int, rows: Sequence[Mapping[str, Any]], notes: Mapping[str, str]) -> None:
-        """A part and, in its header, what the next one should know."""
-        table = as_table(rows).replace_schema_metadata(dict(notes))
+    def write_part(self, number: int, rows: Sequence[Mapping[str, Any]]) -> None:
         with replacing(self.part_path(number)) as file:
-            pq.write_table(table, file, compression="zstd")
-
-    def part_notes(self, number: int) -> dict[str, str]:
-        """What `write_part` left in a part's header; nothing where there is no such part."""
-        if not self.has(number):
-            return {}
-        return {
-            key.decode(): value.decode()
-            for key, value in (pq.read_schema(self.part_path(number)).metadata or {}).items()
-        }
+            pq.write_table(as_table(rows), file, compression="zstd")
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """One more line in the log."""
@@ -175,7 +171,7 @@ class Run:
         """All parts in their order as one file."""
         with replacing(self.path / "rows.parquet") as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as rows:
             for number in range(parts):
-                rows.write_table(pq.read_table(self.part_path(number)).replace_schema_metadata())
+                rows.write_table(pq.read_table(self.part_path(number)))
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

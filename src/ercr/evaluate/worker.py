@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from ercr.bulk import BatchSize
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import ErcrError, InputError
-from ercr.evaluate.memory import device_lost, free_memory, guess_batch_size
-from ercr.evaluate.plan import Plan
+from ercr.evaluate.memory import device_lost, free_memory
+from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
 from ercr.explainer import Explainer
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
 
+Loaded = tuple[int, "Sample | Failure"]
 Batch = list[tuple[int, Sample]]
 
 
@@ -28,13 +33,10 @@ class Done:
     samples: int
     failed: int  # samples with a failed method
     seconds: float
-    batch_size: int
 
 
 def load_explainer(plan: Plan) -> Explainer:
     """The plan's model; on all GPUs that are visible unless the plan names a device."""
-    import torch
-
     if plan.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("There is no CUDA device here: leave the device away, or use cpu.")
     placed = plan.device != "auto" or torch.cuda.is_available()
@@ -44,85 +46,79 @@ def load_explainer(plan: Plan) -> Explainer:
 
 
 class Worker:
-    """Evaluates parts with one model; `batch_size` None means a guess."""
+    """Evaluates parts of a run with one model."""
 
     def __init__(
-        self, explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, batch_size: int | None
+        self, explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, batch_size: BatchSize
     ) -> None:
-        self.explainer, self.dataset, self.plan, self.run = explainer, dataset, plan, run
+        self.explainer, self.dataset, self.plan, self.run, self.batch_size = explainer, dataset, plan, run, batch_size
         self.parts = plan.parts(dataset)
-        self.scorer = Scorer(explainer, plan)
         self.plain = {m: p for m in plan.methods if (p := without_context(m))} if plan.suppression else {}
-        self.asked = "auto" if batch_size is None else str(batch_size)
-        self.size = batch_size or 0  # 0: not guessed yet
-        self.begun = False
+        if run.threads is not None:
+            torch.set_num_threads(run.threads)  # on a CPU their number decides over last digits
+        run.claim(with_model(plan.settings(dataset), explainer))
+        # pictures are read one at a time, a part ahead of the model
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="ercr-read")
+        self._read: dict[int, Future[list[Loaded]]] = {}
 
-    def part(self, number: int) -> Done:
-        """Compute a part and write it."""
-        self._begin(number)
+    def part(self, number: int, following: int | None = None) -> Done:
+        """Compute a part and write it; meanwhile the samples of the following one are read."""
         started = time.perf_counter()
-        indices = self.parts[number]
-        rows = self.rows(indices)
-        notes = {"asked": self.asked, "batch_size": str(self.size), "pictures": str(self.scorer.pictures)}
-        self.run.write_part(number, rows, notes)
+        for wanted in (number, following):
+            if wanted is not None and wanted not in self._read:
+                self._read[wanted] = self._reader.submit(self._load, self.parts[wanted])
+        rows = self.rows(self._read.pop(number).result())
+        self.run.write_part(number, rows)
         failed = len({row["index"] for row in rows if row["status"] == "failed"})
-        return Done(number, len(indices), failed, time.perf_counter() - started, self.size)
+        return Done(number, len(self.parts[number]), failed, round(time.perf_counter() - started, 3))
 
-    def _begin(self, number: int) -> None:
-        """Go on with the batch size of the part before, so that a resumed run makes the batches it would have made."""
-        if self.begun:
-            return
-        self.begun = True
-        notes = self.run.part_notes(number - 1) if number else {}
-        if notes.get("asked") == self.asked:
-            self.size, self.scorer.pictures = int(notes["batch_size"]), int(notes["pictures"])
-        elif not self.size:
-            self.size = guess_batch_size(self.explainer.adapter.device, self.plan.part_size)
+    def _load(self, indices: Sequence[int]) -> list[Loaded]:
+        return [(index, self._sample(index)) for index in indices]
 
-    def rows(self, indices: Sequence[int]) -> list[Row]:
+    def _sample(self, index: int) -> Sample | Failure:
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            return Failure.of("input", error)
+
+    def rows(self, loaded: Sequence[Loaded]) -> list[Row]:
         """The rows of some samples, in their order."""
-        found: dict[int, list[Row]] = {}
-        loaded: Batch = []
-        for index in indices:
-            try:
-                loaded.append((index, self.dataset[index]))
-            except Exception as error:
+        scorer = Scorer(self.explainer, self.plan)
+        found = self._explained([(index, sample) for index, sample in loaded if isinstance(sample, Sample)])
+        rows = []
+        for index, sample in loaded:
+            if isinstance(sample, Failure):
                 name = self.dataset.name(index) if isinstance(self.dataset, Samples) else str(index)
-                found[index] = failed_rows(index, name, self.plan.methods, Failure.of("input", error))
-        while loaded:
-            batch, loaded = loaded[: self.size], loaded[self.size :]
-            found |= self._batch(batch)
-        return [row for index in indices for row in found[index]]
+                rows += failed_rows(index, name, self.plan.methods, sample)
+                continue
+            plain = {method: found[index][partner] for method, partner in self.plain.items()}
+            own = {method: found[index][method] for method in self.plan.methods}
+            # a method fails with the map it is to be compared with
+            own |= {method: other for method, other in plain.items() if isinstance(other, Failure)}
+            rows += scorer.rows(index, sample, own, plain)
+        return rows
 
-    def _batch(self, batch: Batch) -> dict[int, list[Row]]:
-        """Rows of a batch: in halves where memory is short, one by one where a sample is bad."""
+    def _explained(self, batch: Batch) -> dict[int, dict[str, Explanation | Failure]]:
+        """Explanations by sample and method. What fails is halved until a bad sample, then a bad method, is alone."""
         specs = list(dict.fromkeys([*self.plan.methods, *self.plain.values()]))
-        result = self._attempt(batch, specs)
+        result = self._attempt(batch, specs) if batch else []
         if not isinstance(result, Failure):
             pairs = zip(batch, result, strict=True)
-            return {i: self._rows(i, sample, dict(zip(specs, found, strict=True))) for (i, sample), found in pairs}
+            return {index: dict(zip(specs, found, strict=True)) for (index, _), found in pairs}
         free_memory()
-        if len(batch) == 1:
-            return {batch[0][0]: self._apart(*batch[0], specs, result)}
-        step = (len(batch) + 1) // 2 if result.memory else 1
-        if result.memory:
-            self.size = min(self.size, step)
-        found: dict[int, list[Row]] = {}
-        for start in range(0, len(batch), step):
-            found |= self._batch(batch[start : start + step])
-        return found
-
-    def _apart(self, index: int, sample: Sample, specs: Sequence[str], failure: Failure) -> list[Row]:
-        """Rows of a sample on which some method fails: every method alone."""
+        if len(batch) > 1:
+            half = (len(batch) + 1) // 2
+            return self._explained(batch[:half]) | self._explained(batch[half:])
         if len(specs) == 1:
-            return failed_rows(index, sample.id, self.plan.methods, failure)
-        found: dict[str, Explanation | Failure] = {}
-        for spec in specs:
-            alone = self._attempt([(index, sample)], [spec])
-            found[spec] = alone if isinstance(alone, Failure) else alone[0][0]
-            if isinstance(alone, Failure):
-                free_memory()
-        return self._rows(index, sample, found)
+            return {batch[0][0]: {specs[0]: result}}
+        return {batch[0][0]: {spec: self._alone(batch, spec) for spec in specs}}
+
+    def _alone(self, batch: Batch, spec: str) -> Explanation | Failure:
+        result = self._attempt(batch, [spec])
+        if isinstance(result, Failure):
+            free_memory()
+            return result
+        return result[0][0]
 
     def _attempt(self, batch: Batch, specs: Sequence[str]) -> list[list[Explanation]] | Failure:
         """Explanations [sample][method]. Errors come back as values, so that nothing holds on to their tensors."""
@@ -134,19 +130,12 @@ class Worker:
                 methods=specs,
                 answers=answers,
                 max_new_tokens=self.plan.max_new_tokens,
-                batch_size=len(batch),
+                batch_size=self.batch_size if self.batch_size == "auto" else min(self.batch_size, len(batch)),
             )
         except Exception as error:
             if device_lost(error):
                 raise ErcrError(f"The GPU failed ({error}); what was finished is kept.") from error
             return Failure.of("model", error)
-
-    def _rows(self, index: int, sample: Sample, found: dict[str, Explanation | Failure]) -> list[Row]:
-        """Rows by method; a method fails with the map it is compared to."""
-        plain = {method: found[partner] for method, partner in self.plain.items()}
-        own = {method: found[method] for method in self.plan.methods}
-        own |= {method: other for method, other in plain.items() if isinstance(other, Failure)}
-        return self.scorer.rows(index, sample, own, plain)
 
 
 def without_context(spec: str) -> str | None:

@@ -40,10 +40,11 @@ def test_masses_inside_and_outside_are_those_of_the_enlarged_maps():
 
 
 def test_a_flat_map_lies_inside_as_far_as_the_mask_covers_the_picture():
-    found = masses(np.full((4, 6), 0.8), np.zeros((4, 6)), GEOMETRY, TRUTH)
+    found = masses(np.full((4, 6), 0.8), np.full((4, 6), 0.5), GEOMETRY, TRUTH)
     assert found["inside_before"] / found["mass_before"] == pytest.approx(TRUTH.mean())
     assert found["area_before"] == 24
-    assert found["outside_after"] == found["area_after"] == 0
+    assert found["area_after"] == 0
+    assert found["outside_after"] == pytest.approx(12 * (1 - TRUTH.mean()))
 
 
 def test_figures_are_ratios_of_sums_by_group():

@@ -39,3 +39,4 @@ def test_matching_follows_its_three_rules():
     assert found("sofa", "synonyms") is None
     assert match_category("dog", {58: "hot dog", 18: "dog"}, LANGUAGE) == 18
     assert match_category("tshirt", {7: "T-shirt"}, LANGUAGE) == 7
+    assert match_category("dog", {0: "dog"}, LANGUAGE) is None  # 0 is the background

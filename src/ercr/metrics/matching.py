@@ -46,6 +46,8 @@ def _index(categories: tuple[tuple[int, str], ...], language: Language) -> tuple
     names: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
     for category, name in categories:
+        if category <= 0:
+            continue  # 0 marks the background of label pictures
         for stem in dict.fromkeys(language.stem(part) for part in name.split()):
             parts.setdefault(stem, []).append(category)
         for stem in {language.stem(name), name.lower()}:

@@ -1,0 +1,157 @@
+"""The report of some runs: every table they have data for, and what would have to be run for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import InputError, nearest
+from ercr.report.cells import Cells
+from ercr.report.document import Missing, Plot, Report, Section, Table
+from ercr.report.runs import Evaluated, read_runs
+from ercr.report.sections import components, efficiency, faithfulness, plausibility, published, suppression
+from ercr.version import __version__
+
+# every table that can be reproduced, and the question it answers
+TABLES = {
+    "baselines": "Methods against each other on one model",
+    "generalization": "CAM, TAM and ERCR over several models and datasets",
+    "ablation": "What evidence recomposition and context residualization add",
+    "subword": "Other rules for words of several tokens",
+    "suppression": "What the context residual takes away, by kind of word",
+    "faithfulness": "Deletion and insertion",
+    "efficiency": "Operations, memory, passes and time",
+    "views": "F1-IoU by the number of views",
+    "scales": "F1-IoU by the range of scales",
+}
+_REASONS = 10  # that are listed
+
+
+def build(folders: Sequence[str | Path], reference: str | None = None, with_paper: bool = False) -> Report:
+    """Read the runs and lay out all they have."""
+    benchmarks = [efficiency.read_benchmark(path) for folder in folders if (path := _benchmark(folder)) is not None]
+    evaluated = [folder for folder in folders if not _only_benchmark(folder)]
+    runs = read_runs(evaluated) if evaluated or not benchmarks else []
+    _check_reference(runs, reference)
+    by_rule: dict[str, Cells] = {
+        rule: Cells.of([run for run in runs if run.protocol.subword == rule])
+        for rule in dict.fromkeys(run.protocol.subword for run in runs)
+    }
+    cells = by_rule.get("max") or next(iter(by_rule.values()), Cells())
+    found = [
+        plausibility.baselines(cells, reference),
+        plausibility.generalization(cells, reference),
+        components.ablation(cells, reference),
+        plausibility.subword(by_rule, reference),
+        suppression.suppression(cells),
+        faithfulness.faithfulness(cells, reference),
+        efficiency.efficiency(benchmarks),
+        components.views(cells),
+        components.scales(cells),
+        plausibility.answers(runs),
+    ]
+    sections = [section for section in found if section is not None]
+    if with_paper:
+        sections.append(published.published({section.key for section in sections}))
+    return Report(
+        tuple(_told(run) for run in runs),
+        tuple(_distinct(sections)),
+        tuple(_missing(sections, runs, benchmarks)),
+        tuple(_warnings(runs)),
+        __version__,
+    )
+
+
+def _benchmark(folder: str | Path) -> Path | None:
+    path = Path(folder)
+    path = path if path.name == efficiency.FILE else path / efficiency.FILE
+    return path if path.is_file() else None
+
+
+def _only_benchmark(folder: str | Path) -> bool:
+    return _benchmark(folder) is not None and not (Path(folder) / "settings.json").exists()
+
+
+def _check_reference(runs: Sequence[Evaluated], reference: str | None) -> None:
+    known = list(dict.fromkeys(spec for run in runs for spec in run.scores))
+    if reference is not None and reference not in known:
+        raise InputError(
+            f"No run has the method {reference!r}; there are {', '.join(known)}.{nearest(reference, known)}"
+        )
+
+
+def _told(run: Evaluated) -> dict[str, Any]:
+    """What a run was, for the head of the report."""
+    most = sorted(run.reasons.items(), key=lambda item: (-len(item[1]), item[0]))[:_REASONS]
+    return {
+        "path": str(run.path),
+        "title": run.model,
+        "finished": run.finished,
+        "model": run.name,
+        "dataset": run.spec,
+        "samples": run.samples,
+        "images": run.images,
+        "failed": run.count("failed"),
+        "left_out": run.count("left_out"),
+        "protocol": str(run.protocol),
+        "tagger": run.settings.get("tagger"),
+        "answers": run.settings.get("answers"),
+        "methods": list(run.scores),
+        "versions": run.settings.get("versions", {}),
+        "reasons": {reason: len(images) for reason, images in most},
+    }
+
+
+def _warnings(runs: Sequence[Evaluated]) -> list[str]:
+    found = [
+        f"{run.path} is not finished: {run.images:,} of {run.samples:,} images. Run the same `ercr evaluate` again to "
+        "go on."
+        for run in runs
+        if not run.finished
+    ]
+    taggers = dict.fromkeys(str(run.settings.get("tagger")) for run in runs)
+    if len(taggers) > 1:
+        found.append(f"The runs used different taggers ({', '.join(taggers)}), so their words may not be the same.")
+    nothing = [str(run.path) for run in runs if not run.images]
+    return found + [f"{path} has no rows yet." for path in nothing]
+
+
+def _missing(
+    sections: Sequence[Section], runs: Sequence[Evaluated], benchmarks: Sequence[dict[str, Any]]
+) -> list[Missing]:
+    """Tables without data, each with the command that measures it."""
+    shown = {section.key for section in sections}
+    model = runs[0].name if runs else benchmarks[0]["model"] if benchmarks else "MODEL"
+    data = runs[0].spec if runs else "DATASET:FOLDER"
+    wanted = {key: title for key, title in TABLES.items() if key not in shown}
+    if "generalization" in shown:
+        wanted.pop("baselines", None)
+    return [Missing(title, _command(key, model, data)) for key, title in wanted.items()]
+
+
+def _command(key: str, model: str, data: str) -> str:
+    import shlex
+
+    more = " --model ANOTHER" if key == "generalization" else ""
+    return f"ercr reproduce {key} --model {shlex.quote(model)}{more} --data {shlex.quote(data)}"
+
+
+def _distinct(sections: Sequence[Section]) -> list[Section]:
+    """Keys name files: two that are the same get numbers."""
+    seen: dict[str, int] = {}
+
+    def own(item: Any) -> Any:
+        seen[item.key] = seen.get(item.key, 0) + 1
+        return item if seen[item.key] == 1 else replace(item, key=f"{item.key}-{seen[item.key]}")
+
+    result = []
+    for section in sections:
+        tables: list[Table] = [own(table.without_constant_heads()) for table in section.tables]
+        result.append(replace(section, tables=tuple(tables)))
+    seen.clear()
+    for at, section in enumerate(result):
+        plots: list[Plot] = [own(plot) for plot in section.plots]
+        result[at] = replace(section, plots=tuple(plots))
+    return result

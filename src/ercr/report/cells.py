@@ -1,0 +1,225 @@
+"""Scores by model, dataset and method, whichever run they come from, and the tables that lay them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ercr.metrics.pooled import Interval
+from ercr.report.document import Column, Figure, Row, Table
+from ercr.report.paired import differences
+from ercr.report.paper import Figures
+from ercr.report.runs import Evaluated, Part, Scores
+from ercr.report.specs import Spec, place
+
+PAPER_NOTE = "Paper (◇): the published number and, in parentheses, ours minus it."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one dataset by one model."""
+
+    run: Evaluated
+    scores: Scores
+
+    @property
+    def spec(self) -> Spec:
+        return self.scores.spec
+
+
+@dataclass
+class Cells:
+    """All cells of some runs that share a rule for subwords."""
+
+    found: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runs: Iterable[Evaluated]) -> Cells:
+        """Where two runs hold the same, the one with more images counts."""
+        cells = cls()
+        for run in runs:
+            for spec, scores in run.scores.items():
+                key = (run.model, run.dataset, spec)
+                if key not in cells.found or len(scores.scored) > len(cells.found[key].scores.scored):
+                    cells.found[key] = Cell(run, scores)
+        return cells
+
+    def get(self, model: str, dataset: str, spec: Spec) -> Cell | None:
+        return self.found.get((model, dataset, spec.text))
+
+    @property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(model for model, _, _ in self.found))
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(dataset for _, dataset, _ in self.found))
+
+    def specs(self, model: str | None = None, dataset: str | None = None) -> list[Spec]:
+        """The methods of a model and a dataset, in the paper's order."""
+        found = {
+            cell.spec
+            for (m, d, _), cell in self.found.items()
+            if (model is None or m == model) and (dataset is None or d == dataset)
+        }
+        return sorted(found, key=place)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a `Pooled`: how a table names and writes it."""
+
+    key: str
+    label: str
+    group: str = ""
+    scale: float = 100.0
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Figures that are shown together, where their sums are, and where the paper has them."""
+
+    measures: tuple[Measure, ...]
+    part: Part
+    paper: Callable[[Cell], Figures | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row to be: its cells by the name of their group of columns."""
+
+    heads: tuple[str, ...]
+    cells: Mapping[str, Cell]
+    spec: Spec
+    block: str = ""
+    peers: str = ""  # lines that are compared with each other
+
+
+def make_table(key: str, title: str, heads: tuple[str, ...], kind: Kind, lines: Sequence[Line]) -> Table:
+    """Every figure with its interval and the paper's number."""
+    groups = _groups(lines)
+    columns = [
+        Column(_key(group, measure), measure.label, measure.group or group, measure.digits)
+        for group in groups
+        for measure in kind.measures
+    ]
+    rows = [_row(line, _figures(line, kind)) for line in lines]
+    runs = {id(cell.run): cell.run for line in lines for cell in line.cells.values()}
+    table = Table(key, title, heads, tuple(columns), tuple(rows), tuple(run.fact() for run in runs.values()))
+    return replace(table, notes=tuple(_paper_notes(table, runs.values())))
+
+
+def _figures(line: Line, kind: Kind) -> dict[str, Figure]:
+    cells = {}
+    for group, cell in line.cells.items():
+        known, published = cell.scores.summary(kind.part), kind.paper(cell) or {}
+        for measure in kind.measures:
+            if measure.key in known:
+                cells[_key(group, measure)] = as_figure(known[measure.key], measure, published.get(measure.key))
+    return cells
+
+
+def as_figure(found: Interval, measure: Measure, published: float | None = None) -> Figure:
+    """A pooled figure as tables write it, with the paper's beside it."""
+    return replace(_scaled(Figure(found.value, found.low, found.high), measure.scale), paper=published)
+
+
+def _scaled(figure: Figure, scale: float) -> Figure:
+    low, high = (None if v is None else v * scale for v in (figure.low, figure.high))
+    return replace(figure, value=figure.value * scale, low=low, high=high)
+
+
+def make_differences(table: Table, kind: Kind, lines: Sequence[Line], reference: str | None) -> Table | None:
+    """Each method minus the reference of its peers, over common images; None where nothing can be compared."""
+    rows: list[Row] = []
+    against: dict[str, None] = {}
+    for peers in dict.fromkeys(line.peers for line in lines):
+        family = [line for line in lines if line.peers == peers]
+        base = _reference(family, reference)
+        tested = [(line, _compared(line, base, kind)) for line in family if line is not base]
+        shown = [(line, cells) for line, cells in tested if cells]
+        if shown:
+            against[base.spec.label] = None
+        rows += [_row(line, cells) for line, cells in shown]
+    if not rows:
+        return None
+    return replace(
+        table,
+        key=f"{table.key}-differences",
+        title=f"Differences from {', '.join(against)}, over the same images",
+        columns=tuple(replace(column, signed=True, better=None) for column in table.columns),
+        rows=tuple(_adjusted(rows)),
+        facts=(),
+        notes=(
+            "Intervals: paired bootstrap over images. p: two-sided permutation test over images, adjusted for the "
+            "number of methods (Holm).",
+        ),
+    )
+
+
+def _reference(lines: Sequence[Line], wanted: str | None) -> Line:
+    """The method asked for, else TAM, else the first."""
+    for match in (lambda line: line.spec.text == wanted, lambda line: line.spec.published == "TAM"):
+        found = next(filter(match, lines), None)
+        if found is not None:
+            return found
+    return lines[0]
+
+
+def _compared(line: Line, base: Line, kind: Kind) -> dict[str, Figure]:
+    cells = {}
+    for group in line.cells.keys() & base.cells.keys():
+        ours, theirs = (getattr(side.cells[group].scores, kind.part) for side in (line, base))
+        known = set(ours.figures) & set(theirs.figures)
+        measures = {measure.key: measure for measure in kind.measures if measure.key in known}
+        for name, figure in differences(ours, theirs, list(measures)).items():
+            cells[_key(group, measures[name])] = _scaled(figure, measures[name].scale)
+    return cells
+
+
+def _adjusted(rows: Sequence[Row]) -> list[Row]:
+    """The rows with p-values that hold for all comparisons of a column together (Holm)."""
+    cells = [dict(row.cells) for row in rows]
+    for key in {key for row in cells for key in row}:
+        tested = sorted((i for i in range(len(cells)) if key in cells[i]), key=lambda i: cells[i][key].p or 0.0)
+        highest = 0.0
+        for rank, i in enumerate(tested):
+            highest = max(highest, min(1.0, (len(tested) - rank) * (cells[i][key].p or 0.0)))
+            cells[i][key] = replace(cells[i][key], p=highest)
+    return [replace(row, cells=own) for row, own in zip(rows, cells, strict=True)]
+
+
+def _paper_notes(table: Table, runs: Iterable[Evaluated]) -> list[str]:
+    if not table.has_paper:
+        return []
+    splits = {"coco": 5000, "grandf": 1000, "openpsg": 3176}
+    less = [run for run in runs if run.images < splits.get(run.spec.partition(":")[0], 0)]
+    smaller = f" Here {less[0].images:,} images of {less[0].dataset}, there the whole split." if less else ""
+    return [f"{PAPER_NOTE}{smaller}"]
+
+
+def _row(line: Line, cells: dict[str, Figure]) -> Row:
+    """The specification is shown where the name does not say it."""
+    spec = line.spec
+    detail = "" if spec.told else spec.text
+    return Row(line.heads, cells, detail, is_ours(spec), line.block, line.peers)
+
+
+def is_ours(spec: Spec) -> bool:
+    return spec.published == "ERCR"
+
+
+def _groups(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(group for line in lines for group in line.cells))
+
+
+def _key(group: str, measure: Measure) -> str:
+    return f"{group} {measure.key}" if group else measure.key
+
+
+def slug(text: Any) -> str:
+    """Letters and digits of a name, for keys and file names."""
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in str(text).lower())
+    return "-".join(filter(None, kept.split("-")))

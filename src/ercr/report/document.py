@@ -1,0 +1,254 @@
+"""What a report is made of, before anyone decides how it looks: figures, tables, plots. Plain data only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number, its 95 % interval, the paper's number for the same thing, and a test's p-value, as far as known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+    p: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None else self.value - self.paper
+
+    def to_dict(self) -> dict[str, float]:
+        named = {"value": self.value, "low": self.low, "high": self.high, "paper": self.paper, "p": self.p}
+        return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One kind of figure; columns of one `group` stand under a common head (a dataset, a model)."""
+
+    key: str
+    label: str
+    group: str = ""
+    digits: int = 2
+    better: Literal["high", "low"] | None = "high"
+    signed: bool = False  # a difference: written with its sign
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method, or a model and a method; `detail` is what was asked for exactly, where the name does not say it."""
+
+    heads: tuple[str, ...]
+    cells: dict[str, Figure]
+    detail: str = ""
+    ours: bool = False  # the paper's own method is set off
+    block: str = ""  # rows of a block stand together
+    peers: str = ""  # among whom the best is sought
+
+
+@dataclass(frozen=True)
+class Table:
+    key: str  # names its files
+    title: str
+    heads: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    facts: tuple[str, ...] = ()  # how it was measured, one line per run
+    notes: tuple[str, ...] = ()  # what to know when reading it
+
+    def groups(self) -> list[tuple[str, list[Column]]]:
+        """Neighbouring columns under a common head."""
+        found: list[tuple[str, list[Column]]] = []
+        for column in self.columns:
+            if not found or found[-1][0] != column.group:
+                found.append((column.group, []))
+            found[-1][1].append(column)
+        return found
+
+    def best(self) -> set[tuple[int, str]]:
+        """(row, column) of the best figure among peers, where there are at least two."""
+        winners = set()
+        for column in self.columns:
+            families: dict[str, list[tuple[float, int]]] = {}
+            for index, row in enumerate(self.rows):
+                figure = row.cells.get(column.key)
+                if figure is not None and math.isfinite(figure.value):
+                    families.setdefault(row.peers, []).append((figure.value, index))
+            for figures in families.values() if column.better else ():
+                if len(figures) > 1:
+                    top = (max if column.better == "high" else min)(value for value, _ in figures)
+                    winners |= {(index, column.key) for value, index in figures if value == top}
+        return winners
+
+    def shown_heads(self) -> list[tuple[str, ...]]:
+        """The rows' heads with what repeats the row above left blank; the last one always stands."""
+        shown, before = [], ("",) * len(self.heads)
+        for row in self.rows:
+            same = 0
+            while same < len(self.heads) - 1 and row.heads[same] == before[same]:
+                same += 1
+            shown.append(("",) * same + row.heads[same:])
+            before = row.heads
+        return shown
+
+    def without_constant_heads(self) -> Table:
+        """Heads that say the same in every row are left to the facts; the last one always stands."""
+        kept = [
+            i for i in range(len(self.heads)) if i == len(self.heads) - 1 or len({r.heads[i] for r in self.rows}) > 1
+        ]
+        rows = tuple(replace(row, heads=tuple(row.heads[i] for i in kept)) for row in self.rows)
+        return replace(self, heads=tuple(self.heads[i] for i in kept), rows=rows)
+
+    @property
+    def has_paper(self) -> bool:
+        return any(figure.paper is not None for row in self.rows for figure in row.cells.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "title": self.title,
+            "heads": list(self.heads),
+            "columns": [
+                {"key": c.key, "label": c.label, "group": c.group, "unit": c.unit, "better": c.better}
+                for c in self.columns
+            ],
+            "rows": [
+                {
+                    "heads": list(row.heads),
+                    **({"detail": row.detail} if row.detail else {}),
+                    "figures": {key: figure.to_dict() for key, figure in row.cells.items()},
+                }
+                for row in self.rows
+            ],
+            "facts": list(self.facts),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or set of points: values over places, with intervals; `paper` holds the paper's values."""
+
+    name: str
+    x: Sequence[Any]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    paper: Sequence[float | None] = ()
+    ours: Sequence[bool] = ()  # which points belong to the paper's own method
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`lines`: one line per series over numbers or names; `forest`: one panel per series, over rows named by `x`."""
+
+    key: str
+    title: str
+    kind: Literal["lines", "forest"]
+    series: tuple[Series, ...]
+    x_label: str = ""
+    y_label: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        series = [
+            {
+                "name": s.name,
+                "x": list(s.x),
+                "y": list(s.y),
+                "low": list(s.low),
+                "high": list(s.high),
+                "paper": list(s.paper),
+            }
+            for s in self.series
+        ]
+        labels = {"x_label": self.x_label, "y_label": self.y_label}
+        return {"key": self.key, "title": self.title, "kind": self.kind, **labels, "series": series}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question of the paper: its tables and plots."""
+
+    key: str
+    title: str
+    text: str
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A table that the runs have no data for, and the command that would measure it."""
+
+    title: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: tuple[dict[str, Any], ...]  # what was read, one entry per run
+    sections: tuple[Section, ...]
+    missing: tuple[Missing, ...] = ()
+    warnings: tuple[str, ...] = ()
+    version: str = field(default="")
+
+    def tables(self) -> list[Table]:
+        return [table for section in self.sections for table in section.tables]
+
+    def plots(self) -> list[Plot]:
+        return [plot for section in self.sections for plot in section.plots]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ercr": self.version,
+            "runs": [dict(run) for run in self.runs],
+            "warnings": list(self.warnings),
+            "sections": [
+                {
+                    "key": s.key,
+                    "title": s.title,
+                    "text": s.text,
+                    "tables": [table.to_dict() for table in s.tables],
+                    "plots": [plot.to_dict() for plot in s.plots],
+                }
+                for s in self.sections
+            ],
+            "not_measured": [{"title": m.title, "command": m.command} for m in self.missing],
+        }
+
+
+def number(value: float, digits: int, signed: bool = False) -> str:
+    """A number as text, with a true minus sign; a dash where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    text = f"{value:+,.{digits}f}" if signed else f"{value:,.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def interval(figure: Figure, column: Column) -> str:
+    """The 95 % interval as text, one digit less than the value; empty where there is none."""
+    if figure.low is None or figure.high is None or not (math.isfinite(figure.low) and math.isfinite(figure.high)):
+        return ""
+    digits = max(column.digits - 1, 0)
+    low, high = (number(v, digits, column.signed) for v in (figure.low, figure.high))
+    return f"{low} to {high}" if column.signed or figure.low < 0 else f"{low}–{high}"
+
+
+def probability(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def beside(figure: Figure, column: Column) -> str:
+    """The paper's number and how far ours is from it; empty where the paper has none."""
+    if figure.paper is None or figure.difference is None:
+        return ""
+    return f"{number(figure.paper, column.digits)} ({number(figure.difference, column.digits, signed=True)})"

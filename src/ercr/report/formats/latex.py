@@ -1,0 +1,133 @@
+"""A report as LaTeX: a document that compiles as it is, with tables in booktabs' style to copy from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ercr.report.document import Column, Figure, Report, Row, Table, beside, interval, number, probability
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "–": "--",
+    "−": "$-$",
+    "×": r"$\times$",
+    "…": r"\dots{}",
+    "·": r"$\cdot$",
+    "±": r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "Δ": r"$\Delta$",
+    "◇": r"$\diamond$",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+}
+_HEAD = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,graphicx,xcolor}
+\newcommand{\spread}[1]{{\scriptsize\color{gray}\,#1}}
+\newcommand{\published}[1]{{\scriptsize\color{gray}#1}}
+\begin{document}
+"""
+_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # never wider than the page, never enlarged
+
+
+def render(report: Report, plots: bool = False) -> str:
+    """The whole document; with `plots`, figures are read from the report's folder."""
+    parts = [_HEAD]
+    parts += [f"\\paragraph{{Note.}} {escape(warning)}\n" for warning in report.warnings]
+    for section in report.sections:
+        parts.append(f"\\section*{{{escape(section.title)}}}\n{escape(section.text)}\n")
+        parts += [render_table(table) for table in section.tables]
+        if plots:
+            parts += [_figure(plot.key, plot.title) for plot in section.plots]
+    if report.missing:
+        items = [f"\\item {escape(m.title)}: \\texttt{{{escape(m.command)}}}" for m in report.missing]
+        parts.append("\\section*{Not measured}\n\\begin{itemize}\n" + "\n".join(items) + "\n\\end{itemize}\n")
+    return "\n".join(parts) + "\\end{document}\n"
+
+
+def render_table(table: Table) -> str:
+    """One `table` environment; the paper's numbers stand in a grey line below each row that has them."""
+    layout = "l" * len(table.heads) + "r" * len(table.columns)
+    lines = [
+        "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}",
+        f"\\caption{{{escape(_caption(table))}}}\n\\label{{tab:{table.key}}}",
+        f"{_FIT}\n\\begin{{tabular}}{{{layout}}}\n\\toprule",
+        *_heads(table),
+        "\\midrule",
+    ]
+    best, heads = table.best(), table.shown_heads()
+    for index, row in enumerate(table.rows):
+        if index and table.rows[index - 1].block != row.block:
+            lines.append("\\midrule")
+        lines += _row(table, row, heads[index], {key for at, key in best if at == index})
+    lines.append("\\bottomrule\n\\end{tabular}}\n\\end{table}\n")
+    return "\n".join(lines)
+
+
+def _caption(table: Table) -> str:
+    return " ".join(f"{part.rstrip('.')}." for part in (table.title, *table.facts, *table.notes))
+
+
+def _heads(table: Table) -> list[str]:
+    names = [escape(head) for head in table.heads] + [escape(column.label) for column in table.columns]
+    groups = table.groups()
+    if not any(name for name, _ in groups):
+        return [" & ".join(names) + r" \\"]
+    start, above, rules = len(table.heads) + 1, [""] * len(table.heads), []
+    for name, columns in groups:
+        above.append(f"\\multicolumn{{{len(columns)}}}{{c}}{{{escape(name)}}}")
+        if name:
+            rules.append(f"\\cmidrule(lr){{{start}-{start + len(columns) - 1}}}")
+        start += len(columns)
+    return [" & ".join(above) + r" \\", " ".join(rules), " & ".join(names) + r" \\"]
+
+
+def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[str]:
+    heads = [escape(head) for head in shown]
+    if row.detail:
+        heads[-1] += f" {{\\scriptsize\\texttt{{{escape(row.detail)}}}}}"
+    cells = [_cell(row.cells.get(c.key), c, c.key in best) for c in table.columns]
+    lines = [" & ".join(heads + cells) + r" \\"]
+    papers = [(row.cells.get(c.key), c) for c in table.columns]
+    if any(figure is not None and figure.paper is not None for figure, _ in papers):
+        below = [f"\\published{{{escape(beside(f, c))}}}" if f is not None else "" for f, c in papers]
+        names = [""] * (len(table.heads) - 1) + [r"\quad\published{paper}"]
+        lines.append(" & ".join(names + below) + r" \\")
+    return lines
+
+
+def _cell(figure: Figure | None, column: Column, best: bool) -> str:
+    if figure is None:
+        return ""
+    value = escape(number(figure.value, column.digits, column.signed))
+    text = f"\\textbf{{{value}}}" if best else value
+    spread = interval(figure, column)
+    if spread:
+        text += f"\\spread{{{escape(spread)}}}"
+    if figure.p is not None:
+        text += f"\\spread{{{escape(probability(figure.p))}}}"
+    return text
+
+
+def _figure(key: str, title: str) -> str:
+    return (
+        f"\\begin{{figure}}[!htbp]\n\\centering\n\\includegraphics[width=.8\\linewidth]{{plots/{key}.pdf}}\n"
+        f"\\caption{{{escape(title)}}}\n\\end{{figure}}\n"
+    )
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it stands; characters that its fonts may lack become question marks."""
+    line = " ".join(text.split())
+    return "".join(_SPECIAL.get(c) or (c if c.isascii() or "\u00c0" <= c <= "\u017e" else "?") for c in line)

@@ -1,0 +1,85 @@
+"""A report for the terminal: tables that fit the window, the best figures bold, the paper's numbers below ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ercr.report.document import Column, Figure, Report, Table, beside, interval, number, probability
+
+
+def show(report: Report, console: Console) -> None:
+    """Print everything but the plots."""
+    for warning in report.warnings:
+        console.print(Text(f"note: {warning}", "yellow"))
+    for section in report.sections:
+        console.rule(Text(section.title, "bold"), align="left", style="dim")
+        for table in section.tables:
+            _show_table(table, console)
+    if report.missing:
+        console.rule(Text("Not measured", "bold"), align="left", style="dim")
+        for item in report.missing:
+            console.print(Text.assemble(item.title + ": ", (item.command, "cyan")), soft_wrap=True)
+
+
+def _show_table(table: Table, console: Console) -> None:
+    console.print(Text(table.title, "bold"))
+    for fact in table.facts:
+        console.print(Text(fact, "dim"))
+    for part in _fitting(table, console):
+        console.print(part)
+    for note in table.notes:
+        console.print(Text(note, "dim"))
+    console.print()
+
+
+def _fitting(table: Table, console: Console) -> list[RichTable]:
+    """One table if it fits; else one per group of columns; else with intervals below the figures."""
+    split = [replace(table, columns=tuple(columns)) for _, columns in table.groups()]
+    for parts, stacked in (([table], False), (split, False), (split, True)):
+        drawn = [_draw(part, stacked) for part in parts]
+        if stacked or all(_width(part, console) <= console.width for part in drawn):
+            break
+    return drawn
+
+
+def _width(table: RichTable, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=10_000)).maximum
+
+
+def _draw(table: Table, stacked: bool) -> RichTable:
+    drawn = RichTable(box=box.HORIZONTALS, header_style="", pad_edge=False, border_style="dim")
+    for head in table.heads:
+        drawn.add_column(head, overflow="fold")
+    several = len(table.groups()) > 1
+    for column in table.columns:
+        group = Text(column.group + "\n", "dim") if column.group else Text("\n" if several else "")
+        drawn.add_column(Text.assemble(group, column.label), justify="right")
+    best = table.best()
+    for index, (row, shown) in enumerate(zip(table.rows, table.shown_heads(), strict=True)):
+        style = "cyan" if row.ours else ""
+        heads = [Text(head, style) for head in shown]
+        if row.detail:
+            heads[-1] = Text.assemble(heads[-1], (f"\n{row.detail}", "dim"))
+        cells = [_cell(row.cells.get(c.key), c, (index, c.key) in best, stacked) for c in table.columns]
+        last = index + 1 == len(table.rows) or table.rows[index + 1].block != row.block
+        drawn.add_row(*heads, *cells, end_section=last)
+    return drawn
+
+
+def _cell(figure: Figure | None, column: Column, best: bool, stacked: bool) -> Text:
+    if figure is None:
+        return Text("")
+    text = Text(number(figure.value, column.digits, column.signed), "bold" if best else "")
+    spread = interval(figure, column)
+    if spread:
+        text.append(("\n" if stacked else " ") + f"({spread})", "not bold dim")
+    if figure.p is not None:
+        text.append(f"\n{probability(figure.p)}", "not bold dim")
+    if figure.paper is not None:
+        text.append(f"\npaper {beside(figure, column)}", "not bold magenta")
+    return text

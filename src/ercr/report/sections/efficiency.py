@@ -1,0 +1,79 @@
+"""What methods cost, from a `benchmark.json`; measured figures only, beside the paper's on its own machine.
+
+The file, as `ercr benchmark` writes it:
+
+    {"format": 1, "model": "…", "device": "NVIDIA H200", "dtype": "bfloat16", "dataset": "coco:…", "samples": 100,
+     "rows": [{"method": "tam", "tflops": 3.5, "memory_gb": 6.8, "forwards": 1, "seconds_per_sample": 1.6,
+               "overhead": 1.0}, …]}
+
+Any figure of a row may be missing; it is then not shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import FileFormatError
+from ercr.report import paper
+from ercr.report.cells import PAPER_NOTE, is_ours
+from ercr.report.document import Column, Figure, Row, Section, Table
+from ercr.report.specs import read
+
+FILE = "benchmark.json"
+_COLUMNS = (
+    Column("tflops", "TFLOPs", better="low"),
+    Column("memory_gb", "Memory, GB", better="low"),
+    Column("forwards", "Forward passes", digits=0, better=None),
+    Column("seconds_per_sample", "Seconds a sample", digits=3, better="low"),
+    Column("overhead", "Overhead, ×", better=None),
+)
+
+
+def read_benchmark(path: Path) -> dict[str, Any]:
+    """The content of a `benchmark.json`, checked."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["model"] = str(content["model"])
+        content["rows"] = [
+            {"method": str(row["method"]), **{c.key: float(row[c.key]) for c in _COLUMNS if row.get(c.key) is not None}}
+            for row in content["rows"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{path} is not a benchmark that `ercr benchmark` wrote: {error!r}.") from None
+    return content
+
+
+def efficiency(benchmarks: Sequence[dict[str, Any]]) -> Section | None:
+    tables = []
+    for number, benchmark in enumerate(benchmarks):
+        rows = []
+        for entry in benchmark["rows"]:
+            spec = read(entry["method"])
+            published = paper.efficiency(benchmark["model"], spec) or {}
+            cells = {c.key: Figure(entry[c.key], paper=published.get(c.key)) for c in _COLUMNS if c.key in entry}
+            rows.append(Row((spec.label,), cells, "" if spec.told else spec.text, is_ours(spec)))
+        if rows:
+            columns = tuple(c for c in _COLUMNS if any(c.key in row.cells for row in rows))
+            name = paper.find_model(benchmark["model"]) or benchmark["model"]
+            key = "efficiency" if number == 0 else f"efficiency-{number + 1}"
+            table = Table(key, f"Cost on {name}", ("Method",), columns, tuple(rows), (_fact(benchmark),))
+            tables.append(_noted(table))
+    text = "Floating-point operations are counted, the rest is measured, all methods in the same run."
+    return Section("efficiency", "Cost", text, tuple(tables)) if tables else None
+
+
+def _fact(benchmark: dict[str, Any]) -> str:
+    names = {"device": "", "dtype": "", "dataset": "", "samples": " samples"}
+    known = [f"{benchmark[key]}{ending}" for key, ending in names.items() if benchmark.get(key) is not None]
+    return " · ".join(known) or "device not recorded"
+
+
+def _noted(table: Table) -> Table:
+    if not table.has_paper:
+        return table
+    note = f"{PAPER_NOTE} It was measured on one A100 80GB; times and memory compare only on the same machine."
+    return replace(table, notes=(note,))

@@ -1,0 +1,60 @@
+"""What subtracting the context takes away from the maps of object, function and other words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ercr.report import paper
+from ercr.report.cells import PAPER_NOTE, Cells, Measure, as_figure, is_ours
+from ercr.report.document import Column, Figure, Row, Section, Table
+
+_MEASURES = (
+    Measure("supp", "Supp."),
+    Measure("area_red", "Area Red."),
+    Measure("in_ret", "In Ret."),
+    Measure("out_red", "Out Red."),
+)
+_PAPER = {
+    "supp": "suppression",
+    "area_red": "area_reduction",
+    "in_ret": "inside_retention",
+    "out_red": "outside_reduction",
+}
+_GROUPS = ("object", "function", "other")
+
+
+def suppression(cells: Cells) -> Section | None:
+    rows: list[Row] = []
+    runs = {}
+    for (model, dataset, text), cell in cells.found.items():
+        known = cell.scores.summary("suppression")
+        for group in _GROUPS if known else ():
+            there = paper.suppression(cell.run.name, cell.run.spec, group) if is_ours(cell.spec) else None
+            published = there or {}
+            figures = {"n": Figure(float(cell.scores.tokens[group]))}
+            for measure in _MEASURES:
+                interval = known.get(f"{measure.key}_{group}")
+                if interval is not None:
+                    figures[measure.key] = as_figure(interval, measure, published.get(_PAPER[measure.key]))
+            rows.append(
+                Row(
+                    (model, dataset, cell.spec.label, f"{group.capitalize()} tokens"),
+                    figures,
+                    block=f"{model}{dataset}{text}",
+                )
+            )
+            runs[id(cell.run)] = cell.run
+    if not rows:
+        return None
+    columns = (Column("n", "Tokens", digits=0, better=None), *(Column(m.key, m.label, better=None) for m in _MEASURES))
+    heads = ("Model", "Dataset", "Method", "Group")
+    facts = tuple(run.fact() for run in runs.values())
+    table = Table("suppression", "Evidence removed by subtracting the context", heads, columns, tuple(rows), facts)
+    if table.has_paper:
+        table = replace(table, notes=(f"{PAPER_NOTE} The paper does not name the model of this table.",))
+    text = (
+        "Against the map without context subtraction, in percent. Supp.: share of the map's mass that is gone. Area "
+        "Red.: share of the area above 0.5 that is gone. For object words whose object is in the picture, In Ret.: "
+        "share of the mass inside it that is kept; Out Red.: share of the mass outside that is gone."
+    )
+    return Section("suppression", "Suppression", text, (table,))

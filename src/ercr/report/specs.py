@@ -1,0 +1,129 @@
+"""What a method's specification stands for in the paper: its name there, its ablation row, its views. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from ercr.errors import InputError
+
+# as the paper writes them, in the order of its first table, with the family it puts them in
+NAMES = {
+    "grad_cam_pp": ("Grad-CAM++", "Gradient"),
+    "grad_rollout": ("Grad-Rollout", "Gradient"),
+    "layer_cam": ("Layer-CAM", "Gradient"),
+    "attention": ("Attention", "Attention"),
+    "attention_rollout": ("Attention-Rollout", "Attention"),
+    "lvlm_interpret": ("LVLM-Interpret", "Attention"),
+    "vl_interpret": ("VL-InterpreT", "Representation"),
+    "cp_lrp": ("CP-LRP", "Hybrid"),
+    "attn_lrp": ("Attn-LRP", "Hybrid"),
+    "cam": ("CAM", "Logit"),
+    "llava_cam": ("LLaVA-CAM", "Logit"),
+    "architecture_surgery": ("Archi.-Surgery", "Logit"),
+    "tam": ("TAM", "Logit"),
+    "ercr": ("ERCR", "Logit"),
+}
+# the ablation's rows: how views are recomposed (None: one view) and what context is subtracted
+ABLATION = {
+    (None, None): ("Baseline", "ercr:views=1,context=none"),
+    (None, "mean"): ("Mean sub.", "ercr:views=1,context=mean"),
+    (None, "tam"): ("TAM-style", "ercr:views=1,context=tam"),
+    (None, "pcr"): ("PCR only", "ercr:views=1"),
+    ("max", None): ("ER only, max", "ercr:aggregate=max,context=none"),
+    ("mean", None): ("ER only", "ercr:context=none"),
+    ("max", "pcr"): ("ERCR, max", "ercr:aggregate=max"),
+    ("mean", "pcr"): ("ERCR", "ercr"),
+}
+_PARTS = {"scales", "views", "aggregate", "context", "weights"}  # of ERCR: what the ablation and the sweeps change
+Row = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A method as a run names it."""
+
+    text: str
+    name: str
+    label: str
+    family: str = ""
+    published: str | None = None  # the name of its row in the paper's tables of methods
+    row: Row | None = None  # of the ablation
+    scales: tuple[float, ...] = ()  # of ERCR as published in all but its scales
+
+    @property
+    def told(self) -> bool:
+        """Whether the label says all that was asked for."""
+        return self.text in (self.name, self.label) or self.label.endswith(_switched("", self.text))
+
+    @property
+    def views(self) -> int | None:
+        """How many views, where they are spaced evenly over 0.5..1 as in the study of their number."""
+        count = len(self.scales)
+        even = (1.0,) if count == 1 else tuple(0.5 + 0.5 * i / (count - 1) for i in range(count))
+        return count if count and _close(self.scales, even) else None
+
+    @property
+    def span(self) -> str | None:
+        """The range of scales as text, for several views; a list where they are not evenly spaced."""
+        if len(self.scales) < 2:
+            return None
+        low, high, count = min(self.scales), max(self.scales), len(self.scales)
+        even = tuple(low + (high - low) * i / (count - 1) for i in range(count))
+        if count == 3 and _close(self.scales, even):
+            return f"{low:g}–{high:g}"
+        return "/".join(f"{scale:g}" for scale in self.scales)
+
+
+@lru_cache(maxsize=1024)
+def read(text: str) -> Spec:
+    """What a specification such as `ercr:context=tam,views=1` stands for; unknown methods keep their text."""
+    from ercr.methods import resolve
+
+    name = text.partition(":")[0]
+    title, family = NAMES.get(name, (text, ""))
+    try:
+        method, settings = resolve(text)
+    except InputError:  # a method of another version, or of a plug-in that is not here
+        return Spec(text, name, text, family)
+    if name == "ercr":
+        return _read_ercr(text, settings, method.settings())
+    published = title if name in NAMES and _changed(settings, method.settings()) <= {"compat"} else None
+    return Spec(text, name, title if published else _switched(title, text), family, published)
+
+
+def _read_ercr(text: str, settings: Any, default: Any) -> Spec:
+    title, family = NAMES["ercr"]
+    changed = _changed(settings, default)
+    if changed - _PARTS or settings.weights is not None or settings.kind != default.kind:
+        return Spec(text, "ercr", _switched(title, text), family)
+    one, usual = _close(settings.scales, (1.0,)), _close(settings.scales, default.scales)
+    context = None if settings.context == "none" else settings.context
+    row: Row | None = (None if one else settings.aggregate, context)
+    if row not in ABLATION or not (one or usual):
+        row = None
+    published = title if row == ("mean", "pcr") else None
+    whole = context == "pcr" and (one or settings.aggregate == "mean")
+    label = ABLATION[row][0] if row else _switched(title, text)
+    return Spec(text, "ercr", label, family, published, row, tuple(settings.scales) if whole else ())
+
+
+def _switched(title: str, text: str) -> str:
+    """The name with its switches, such as `Layer-CAM, layer=1`."""
+    switches = text.partition(":")[2]
+    return f"{title}, {switches.replace(',', ', ')}" if switches else title
+
+
+def _changed(settings: Any, default: Any) -> set[str]:
+    return {f.name for f in fields(settings) if getattr(settings, f.name) != getattr(default, f.name)}
+
+
+def _close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return len(one) == len(other) and all(abs(a - b) < 1e-6 for a, b in zip(sorted(one), sorted(other), strict=True))
+
+
+def place(spec: Spec) -> tuple[int, int, str]:
+    """Where a method stands in a table: in the paper's order, variants behind, others last."""
+    names = list(NAMES)
+    return (names.index(spec.name) if spec.name in names else len(names), int(spec.published is None), spec.text)

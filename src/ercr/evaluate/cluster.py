@@ -1,7 +1,7 @@
 """The engine for many processes or machines, by Ray Data: workers hold a model each and write parts themselves.
 
 Parts are the same files as in the other engine, on a file system that all machines share. So the rows are the same,
-and a run begun in one engine can be finished in the other. Ray restarts workers that die and gives their part away.
+and a run begun in one engine can be finished in the other. Ray restarts workers that die and computes their part again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ercr.bulk import BatchSize
 from ercr.errors import ErcrError, InputError
@@ -18,36 +20,20 @@ from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done
 
+if TYPE_CHECKING:
+    from ercr.evaluate.worker import Worker
+
 _STORE = 128 * 2**20  # bytes of Ray's object store: rows never pass through it
 _BLOCKS = 1000
 
 
-class _PartWorker:
-    """Lives in a worker process: loads the model once, then turns part numbers into part files."""
-
-    def __init__(self, plan: Plan, folder: str, batch_size: BatchSize, threads: int) -> None:
-        import torch
-
-        from ercr.datasets.registry import open_dataset
-        from ercr.evaluate.worker import Worker, load_explainer
-
-        torch.set_num_threads(threads)  # Ray would leave one
-        self.worker = Worker(load_explainer(plan), open_dataset(plan.dataset), plan, Run(folder), batch_size)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        done = [asdict(self.worker.part(int(number))) for number in batch["item"]]
-        return {key: [part[key] for part in done] for key in done[0]}
-
-
 def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: BatchSize, workers: int) -> Iterator[Done]:
     """Compute the missing parts in any order; needs Ray."""
-    import torch
-
     ray = _ray()
     started = _connect(ray)
     try:
         resources = ray.cluster_resources()
-        gpus = resources.get("GPU", 0) if not plan.device.startswith("cpu") else 0
+        gpus = 0 if plan.device.startswith("cpu") else resources.get("GPU", 0)
         count = min(workers, len(missing), max(1, int(gpus or resources.get("CPU", 1))))
         numbers = ray.data.from_items(list(missing), override_num_blocks=min(len(missing), _BLOCKS))
         results = numbers.map_batches(
@@ -57,16 +43,44 @@ def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: Bat
             compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
             num_gpus=1 if gpus else 0,
             num_cpus=1,
-            max_restarts=-1,
-            max_task_retries=-1,
         )
         for row in results.iter_rows():
+            message, misused = row.pop("error"), row.pop("misused")
+            if message:
+                raise (InputError if misused else ErcrError)(message)
             yield Done(**row)
     except ray.exceptions.RayError as error:
-        raise _own_error(error) from error
+        raise ErcrError(f"Ray gave up: {' '.join(str(error).split())[-300:]}") from error
     finally:
         if started:
             ray.shutdown()
+
+
+class _PartWorker:
+    """Lives in a worker process: loads the model once, then turns part numbers into part files."""
+
+    def __init__(self, plan: Plan, folder: str, batch_size: BatchSize, threads: int) -> None:
+        self.plan, self.folder, self.batch_size = plan, folder, batch_size
+        self.worker: Worker | None = None
+        torch.set_num_threads(threads)  # Ray would leave one
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """What the part took. An error that restarting would not mend goes to the caller as a value."""
+        number = int(batch["item"][0])
+        try:
+            self.worker = self.worker or self._load()
+            found = {**asdict(self.worker.part(number)), "error": "", "misused": False}
+        except ErcrError as error:
+            nothing = asdict(Done(number, 0, 0, 0.0))
+            found = {**nothing, "error": str(error), "misused": isinstance(error, InputError)}
+        return {key: [value] for key, value in found.items()}
+
+    def _load(self) -> Worker:
+        from ercr.datasets.registry import open_dataset
+        from ercr.evaluate.worker import Worker, load_explainer
+
+        explainer = load_explainer(self.plan)
+        return Worker(explainer, open_dataset(self.plan.dataset), self.plan, Run(self.folder), self.batch_size)
 
 
 def _ray() -> Any:
@@ -81,6 +95,7 @@ def _ray() -> Any:
 def _connect(ray: Any) -> bool:
     """Join the cluster that RAY_ADDRESS or this machine names, else start one here; True if it is ours to stop."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -93,13 +108,3 @@ def _connect(ray: Any) -> bool:
     except ConnectionError:
         ray.init(address="local", include_dashboard=False, object_store_memory=_STORE, **quiet)
     return True
-
-
-def _own_error(error: BaseException) -> ErcrError:
-    """The worker's own error, where it is one that a user can do something about."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ErcrError):
-            return type(cause)(*cause.args)
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    return ErcrError(f"Ray gave up: {' '.join(str(error).split())[-300:]}")

@@ -13,6 +13,8 @@ from rich.table import Column, Table
 
 from ercr.commands.evaluate import evaluate
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
+from ercr.commands.report import report
+from ercr.commands.reproduce import reproduce
 from ercr.errors import ErcrError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
 from ercr.version import __version__
@@ -179,6 +181,8 @@ def models(as_json: JsonOption = None) -> None:
 
 
 app.command()(evaluate)
+app.command()(report)
+app.command()(reproduce)
 
 
 def _short(value: Any) -> str:

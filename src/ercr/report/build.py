@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,36 +29,41 @@ TABLES = {
 _REASONS = 10  # that are listed
 
 
-def build(folders: Sequence[str | Path], reference: str | None = None, with_paper: bool = False) -> Report:
-    """Read the runs and lay out all they have."""
+def build(
+    folders: Sequence[str | Path],
+    reference: str | None = None,
+    with_paper: bool = False,
+    only: Collection[str] | None = None,
+) -> Report:
+    """Read the runs and lay out all they have, or only some tables of it."""
     benchmarks = [efficiency.read_benchmark(path) for folder in folders if (path := _benchmark(folder)) is not None]
     evaluated = [folder for folder in folders if not _only_benchmark(folder)]
     runs = read_runs(evaluated) if evaluated or not benchmarks else []
     _check_reference(runs, reference)
-    by_rule: dict[str, Cells] = {
-        rule: Cells.of([run for run in runs if run.protocol.subword == rule])
-        for rule in dict.fromkeys(run.protocol.subword for run in runs)
-    }
-    cells = by_rule.get("max") or next(iter(by_rule.values()), Cells())
+    by_rule: dict[str, list[Evaluated]] = {}
+    for run in runs:
+        by_rule.setdefault(run.protocol.subword, []).append(run)
+    usual = by_rule.get("max") or next(iter(by_rule.values()), [])
+    cells = Cells.of(usual)
     found = [
         plausibility.baselines(cells, reference),
         plausibility.generalization(cells, reference),
         components.ablation(cells, reference),
-        plausibility.subword(by_rule, reference),
-        suppression.suppression(cells),
-        faithfulness.faithfulness(cells, reference),
+        plausibility.subword({rule: Cells.of(some) for rule, some in by_rule.items()}, reference),
+        suppression.suppression(Cells.of(usual, "suppression")),
+        faithfulness.faithfulness(Cells.of(usual, "faithfulness"), reference),
         efficiency.efficiency(benchmarks),
         components.views(cells),
         components.scales(cells),
         plausibility.answers(runs),
     ]
-    sections = [section for section in found if section is not None]
+    sections = _chosen([section for section in found if section is not None], only)
     if with_paper:
         sections.append(published.published({section.key for section in sections}))
     return Report(
         tuple(_told(run) for run in runs),
         tuple(_distinct(sections)),
-        tuple(_missing(sections, runs, benchmarks)),
+        tuple(_missing(sections, runs, benchmarks, only)),
         tuple(_warnings(runs)),
         __version__,
     )
@@ -118,14 +123,27 @@ def _warnings(runs: Sequence[Evaluated]) -> list[str]:
     return found + [f"{path} has no rows yet." for path in nothing]
 
 
+def _chosen(sections: Sequence[Section], only: Collection[str] | None) -> list[Section]:
+    """Some sections; a table of models that has but one model is one of methods."""
+    if only is None:
+        return list(sections)
+    wanted = {*only}
+    if "generalization" in wanted and "generalization" not in {section.key for section in sections}:
+        wanted.add("baselines")
+    return [section for section in sections if section.key in wanted]
+
+
 def _missing(
-    sections: Sequence[Section], runs: Sequence[Evaluated], benchmarks: Sequence[dict[str, Any]]
+    sections: Sequence[Section],
+    runs: Sequence[Evaluated],
+    benchmarks: Sequence[dict[str, Any]],
+    only: Collection[str] | None,
 ) -> list[Missing]:
     """Tables without data, each with the command that measures it."""
     shown = {section.key for section in sections}
     model = runs[0].name if runs else benchmarks[0]["model"] if benchmarks else "MODEL"
     data = runs[0].spec if runs else "DATASET:FOLDER"
-    wanted = {key: title for key, title in TABLES.items() if key not in shown}
+    wanted = {key: title for key, title in TABLES.items() if key not in shown and key in (only or TABLES)}
     if "generalization" in shown:
         wanted.pop("baselines", None)
     return [Missing(title, _command(key, model, data)) for key, title in wanted.items()]

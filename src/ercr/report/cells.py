@@ -35,11 +35,13 @@ class Cells:
     found: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, runs: Iterable[Evaluated]) -> Cells:
-        """Where two runs hold the same, the one with more images counts."""
+    def of(cls, runs: Iterable[Evaluated], part: Part = "words") -> Cells:
+        """Cells with figures of one kind. Where two runs hold the same, the one with more images counts."""
         cells = cls()
         for run in runs:
             for spec, scores in run.scores.items():
+                if not any(getattr(scores, part).images.values()):
+                    continue
                 key = (run.model, run.dataset, spec)
                 if key not in cells.found or len(scores.scored) > len(cells.found[key].scores.scored):
                     cells.found[key] = Cell(run, scores)

@@ -1,0 +1,78 @@
+"""`ercr report`: tables and plots of runs, beside the paper's numbers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ercr.commands.options import JsonOption
+from ercr.output import make_folder, notes, results, working
+
+if TYPE_CHECKING:
+    from ercr.report.document import Report
+
+Format = Literal["terminal", "markdown", "latex", "html", "json"]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder for report.html, .md, .tex, .json, tables and plots.", show_default=False),
+]
+FormatOption = Annotated[
+    Format | None, typer.Option("--format", "-f", help="Print it so; terminal, unless --out is given.")
+]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders that `ercr evaluate` or `ercr benchmark` wrote.")],
+    out: OutOption = None,
+    form: FormatOption = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Method that the others are tested against; TAM where there is one.", show_default=False),
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's own tables, for orientation.")] = False,
+    as_json: JsonOption = None,
+) -> None:
+    """Show what runs measured: tables with intervals and tests, plots, and the paper's numbers where it has them."""
+    from ercr.output import check_outputs
+    from ercr.report.build import build
+
+    check_outputs([], as_json)
+    if out is not None:
+        make_folder(out)
+    with working("Reading the runs"):
+        made = build(runs, reference, paper)
+    deliver(made, out, form, as_json)
+
+
+def deliver(made: Report, out: Path | None, form: Format | None, as_json: str | None) -> None:
+    """Write a report's folder, print it in one format, or both."""
+    if out is not None:
+        from ercr.report.plots import available
+        from ercr.report.write import write
+
+        with working("Writing the report"):
+            files = write(made, out)
+        for file in files:
+            notes.print(f"wrote {file}", markup=False, soft_wrap=True)
+        if not available():
+            notes.print("Plots need matplotlib: pip install 'ercr[evaluate]'", markup=False)
+    if as_json is not None:
+        from ercr.output import emit_data
+
+        emit_data(made.to_dict(), as_json)
+    elif form is not None or out is None:
+        _print(made, form or "terminal")
+
+
+def _print(made: Report, form: Format) -> None:
+    if form == "terminal":
+        from ercr.report.formats.terminal import show
+
+        show(made, results)
+        return
+    from ercr.report.write import FORMATS
+
+    sys.stdout.write(FORMATS[form](made))

@@ -1,0 +1,106 @@
+"""`ercr reproduce`: run what one of the paper's tables needs, and report it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from ercr.commands.evaluate import _Bar, _batch_size
+from ercr.commands.options import JsonOption
+from ercr.commands.report import FormatOption, deliver
+from ercr.errors import InputError
+from ercr.output import emit_data, make_folder, notes, results
+
+
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="One of those that --list names, or all.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Packaged model, folder or hub id; repeatable.", show_default=False),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", "-d", help="coco:FOLDER, …, or scenes:COUNT; repeatable.", show_default="scenes:100"),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs and the report.")] = Path(
+        "reproduction"
+    ),
+    limit: Annotated[int | None, typer.Option(help="Only the first samples.", show_default=False)] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Say what each table is and what it runs.")] = False,
+    protocol: Annotated[str, typer.Option(help="tam or clean, with options changed as in tam,match=exact.")] = "tam",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="One process, or workers of a Ray cluster.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(help="Workers of the engine 'ray', one GPU each where there are any.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Samples at once, or auto; halved where memory is short.")] = "auto",
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    revision: Annotated[str | None, typer.Option(help="Of a model from the hub.", show_default=False)] = None,
+    device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    form: FormatOption = None,
+    as_json: JsonOption = None,
+) -> None:
+    """Measure one of the paper's tables with your models and data; an interrupted run goes on where it stopped."""
+    from ercr import reproduce as tables
+    from ercr.output import check_outputs
+
+    check_outputs([], as_json)
+    if listed:
+        _list(protocol, as_json)
+        return
+    if table is None:
+        raise InputError("Name a table, such as ablation; `ercr reproduce --list` says what there is.")
+    tables.jobs(table, protocol)
+    make_folder(out)
+    made = tables.reproduce(
+        table,
+        model or (),
+        data or (),
+        out,
+        protocol=protocol,
+        runs=_Watched(),
+        limit=limit,
+        engine=engine,
+        workers=workers,
+        batch_size=_batch_size(batch_size),
+        max_new_tokens=max_new_tokens,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+    )
+    deliver(made, out, form or "terminal", as_json)
+
+
+class _Watched:
+    """Says which evaluation is under way, and shows its progress."""
+
+    def __call__(self, what: str, call: Any) -> Any:
+        notes.print(what, markup=False, style="dim", soft_wrap=True)
+        with _Bar() as bar:
+            return call(begin=bar.begin, progress=bar.advance)
+
+
+def _list(protocol: str, as_json: str | None) -> None:
+    from ercr.report.build import TABLES
+    from ercr.reproduce import ALL, jobs
+
+    rows: list[dict[str, Any]] = [
+        {
+            "table": name,
+            "shows": title,
+            "runs": [{"methods": list(j.methods), "subword": j.subword, **j.options} for j in jobs(name, protocol)],
+        }
+        for name, title in TABLES.items()
+    ]
+    if as_json is not None:
+        emit_data(rows, as_json)
+        return
+    table = Table("table", "what it shows", "methods", box=None, pad_edge=False, show_lines=False)
+    for row in rows:
+        methods = list(dict.fromkeys(m for job in row["runs"] for m in job["methods"]))
+        table.add_row(row["table"], row["shows"], ", ".join(methods) or "timed by `ercr benchmark`")
+    table.add_row(ALL, "Everything, sharing runs where tables can", "")
+    results.print(table)

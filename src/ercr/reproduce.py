@@ -1,0 +1,143 @@
+"""The paper's tables, measured: which methods and options each needs, and one call that runs them and reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import InputError, nearest
+from ercr.report.build import TABLES, build
+from ercr.report.cells import slug
+from ercr.report.document import Report
+from ercr.report.specs import ABLATION, NAMES
+
+ALL = "all"
+SCENES = "scenes:100"  # without a dataset: drawn pictures that the packaged models know how to describe
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation of every model on every dataset."""
+
+    methods: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    subword: str = "max"
+
+    @property
+    def suffix(self) -> str:
+        """What tells its folder from those of other jobs of the same table."""
+        names = [f"subword-{self.subword}"] if self.subword != "max" else []
+        return "-".join([*names, *sorted(self.options)])
+
+
+_THREE = ("cam", "tam", "ercr")
+_SPANS = ("0.25/0.625/1", "0.75/0.875/1", "0.5/0.875/1.25", "0.5/1/1.5")
+# what each table needs; the usual one is the table's only job unless it says otherwise
+JOBS: dict[str, tuple[Job, ...]] = {
+    "baselines": (Job(tuple(NAMES)),),
+    "generalization": (Job(_THREE),),
+    "ablation": (Job(tuple(spec for _, spec in ABLATION.values())),),
+    "subword": tuple(Job(("tam", "ercr"), subword=rule) for rule in ("max", "mean", "first")),
+    "suppression": (Job(("ercr",), {"suppression": True}),),
+    "faithfulness": (Job(_THREE, {"faithfulness": "curve"}),),
+    "efficiency": (),  # timed, not evaluated
+    "views": (Job(("ercr", *(f"ercr:views={count}" for count in (1, 2, 4, 5)))),),
+    "scales": (Job(("ercr", *(f"ercr:scales={span}" for span in _SPANS))),),
+}
+
+
+def jobs(table: str, protocol: str = "tam") -> list[Job]:
+    """The evaluations of a table, or of all; those of the same kind are joined.
+
+    Under the preset `tam`, TAM's maps are those of its public code too.
+    """
+    known = [*TABLES, ALL]
+    if table not in known:
+        raise InputError(f"There is no table {table!r}; there are {', '.join(known)}.{nearest(table, known)}")
+    wanted = [job for name in (JOBS if table == ALL else [table]) for job in JOBS[name]]
+    joined: dict[str, Job] = {}
+    for job in wanted:
+        before = joined.get(job.suffix, Job((), job.options, job.subword))
+        methods = [_public(method, protocol) for method in job.methods]
+        joined[job.suffix] = Job(tuple(dict.fromkeys([*before.methods, *methods])), job.options, job.subword)
+    return list(joined.values())
+
+
+def _public(method: str, protocol: str) -> str:
+    from ercr.metrics.protocol import Protocol
+
+    return "tam:compat=on" if method == "tam" and Protocol.parse(protocol).base == "tam" else method
+
+
+def reproduce(
+    table: str,
+    models: Sequence[str] = (),
+    data: Sequence[str] = (),
+    out: str | Path = "reproduction",
+    *,
+    protocol: str = "tam",
+    runs: Callable[[str, Callable[..., Any]], Any] = lambda what, call: call(),
+    **options: Any,
+) -> Report:
+    """Evaluate what a table needs into `out/runs` and report it; what is there already is kept.
+
+    `runs` is handed every evaluation with a line that says what it is, and runs it; so a caller can show progress.
+    The other options go to `ercr.evaluate.evaluate`.
+    """
+    from ercr.evaluate import evaluate
+
+    work = list(plan(table, models, data, Path(out), protocol))
+    loaded: dict[str, Any] = {}
+    for model, dataset, job, folder in work:
+        rules = f"{protocol},subword={job.subword}" if job.subword != "max" else protocol
+        given = {"protocol": rules, **job.options, **options}
+        call = partial(evaluate, _model(model, folder, loaded, options), dataset, list(job.methods), folder, **given)
+        runs(f"{model} on {dataset}, protocol {rules}: {', '.join(job.methods)}", call)
+    folders = [folder for *_, folder in work]
+    if table in ("efficiency", ALL):
+        folders += _benchmarks(models or _default_models(table), Path(out))
+    return build(folders, only=None if table == ALL else {table})
+
+
+def plan(
+    table: str, models: Sequence[str], data: Sequence[str], out: Path, protocol: str
+) -> Iterator[tuple[str, str, Job, Path]]:
+    """Model, dataset, job and folder of every evaluation."""
+    seen: Counter[str] = Counter()
+    for model in dict.fromkeys(models or _default_models(table)):
+        for dataset in dict.fromkeys(data or (SCENES,)):
+            for job in jobs(table, protocol):
+                parts = (table, Path(model).name, dataset.partition(":")[0], job.suffix)
+                name = "-".join(slug(part) for part in parts if part)
+                seen[name] += 1  # two folders of the same kind of dataset, two models of the same last name
+                yield model, dataset, job, out / "runs" / (name if seen[name] == 1 else f"{name}-{seen[name]}")
+
+
+def _default_models(table: str) -> list[str]:
+    from ercr.zoo import DEFAULT, packaged
+
+    return list(packaged()) if table in ("generalization", ALL) else [DEFAULT]
+
+
+def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The model, loaded once for all evaluations here; its name where nothing is left to run or workers load it."""
+    from ercr.evaluate import Run
+
+    if options.get("engine") == "ray" or Run(folder).complete:
+        return name
+    if name not in loaded:
+        from ercr.evaluate.plan import Plan
+        from ercr.evaluate.worker import load_explainer
+
+        chosen = {key: options[key] for key in ("revision", "device", "dtype") if options.get(key) is not None}
+        loaded.clear()  # one large model at a time
+        loaded[name] = load_explainer(Plan(name, SCENES, ("ercr",), **chosen))
+    return loaded[name]
+
+
+def _benchmarks(models: Sequence[str], out: Path) -> list[Path]:
+    raise InputError("The efficiency table is measured by `ercr benchmark`.")

@@ -55,6 +55,10 @@ def reproduce(
         raise InputError("Name a table, such as ablation; `ercr reproduce --list` says what there is.")
     tables.jobs(table, protocol)
     make_folder(out)
+    if not notes.is_terminal:
+        from transformers.utils import logging as hub_logging
+
+        hub_logging.disable_progress_bar()
     made = tables.reproduce(
         table,
         model or (),

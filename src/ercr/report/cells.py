@@ -156,7 +156,7 @@ def make_differences(table: Table, kind: Kind, lines: Sequence[Line], reference:
         facts=(),
         notes=(
             "Intervals: paired bootstrap over images. p: two-sided permutation test over images, adjusted for the "
-            "number of methods (Holm).",
+            "number of tests in a column (Holm).",
         ),
     )
 

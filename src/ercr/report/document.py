@@ -72,6 +72,12 @@ class Table:
             found[-1][1].append(column)
         return found
 
+    def of_group(self, name: str) -> Table:
+        """The columns of one group, with the rows that have a figure there."""
+        columns = tuple(column for column in self.columns if column.group == name)
+        rows = tuple(row for row in self.rows if any(column.key in row.cells for column in columns))
+        return replace(self, columns=columns, rows=rows)
+
     def best(self) -> set[tuple[int, str]]:
         """(row, column) of the best figure among peers, where there are at least two."""
         winners = set()

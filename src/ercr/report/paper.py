@@ -105,11 +105,12 @@ def faithfulness(model: str, dataset: str, spec: Spec) -> Figures | None:
     return {f"{name}_{budget}": value for name, values in names.items() for budget, value in values.items()}
 
 
-def efficiency(model: str, spec: Spec) -> Figures | None:
-    """Cost on one A100, which ours need not be on."""
+def efficiency(model: str, name: str) -> Figures | None:
+    """Cost of TAM, PCR only, ER only or ERCR on one A100, which ours need not be on."""
     if find_model(model) != MAIN:
         return None
-    return _figures(tables()["efficiency_qwen2vl_2b_a100"].get(spec.published or spec.label))
+    known = {"TAM, public code": "TAM"}
+    return _figures(tables()["efficiency_qwen2vl_2b_a100"].get(known.get(name, name)))
 
 
 def _figures(row: Any) -> Figures | None:

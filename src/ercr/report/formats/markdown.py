@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ercr.report.document import Column, Figure, Report, Table, beside, interval, number, probability
 
 
@@ -23,16 +21,17 @@ def render(report: Report, plots: bool = False) -> str:
 
 def render_table(table: Table) -> str:
     parts = [f"### {_text(table.title)}", "  \n".join(_text(fact) for fact in table.facts)]
-    groups = table.groups()
-    for name, columns in groups:
+    groups = [name for name, _ in table.groups()]
+    for name in groups:
         if len(groups) > 1:
             parts.append(f"**{_text(name)}**")
-        parts.append(_grid(table, columns))
+        parts.append(_grid(table.of_group(name)))
     parts += [_text(note) for note in table.notes]
     return "\n\n".join(part for part in parts if part)
 
 
-def _grid(table: Table, columns: Sequence[Column]) -> str:
+def _grid(table: Table) -> str:
+    columns = table.columns
     published = {
         c.key for c in columns if any(r.cells[c.key].paper is not None for r in table.rows if c.key in r.cells)
     }

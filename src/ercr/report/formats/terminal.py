@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -30,19 +28,21 @@ def _show_table(table: Table, console: Console) -> None:
     console.print(Text(table.title, "bold"))
     for fact in table.facts:
         console.print(Text(fact, "dim"))
-    for part in _fitting(table, console):
+    for name, part in _fitting(table, console):
+        if name:
+            console.print(Text(name, "italic"))
         console.print(part)
     for note in table.notes:
         console.print(Text(note, "dim"))
     console.print()
 
 
-def _fitting(table: Table, console: Console) -> list[RichTable]:
-    """One table if it fits; else one per group of columns; else with intervals below the figures."""
-    split = [replace(table, columns=tuple(columns)) for _, columns in table.groups()]
-    for parts, stacked in (([table], False), (split, False), (split, True)):
-        drawn = [_draw(part, stacked) for part in parts]
-        if stacked or all(_width(part, console) <= console.width for part in drawn):
+def _fitting(table: Table, console: Console) -> list[tuple[str, RichTable]]:
+    """One table if it fits; else one per group of columns, with its name; else with intervals below the figures."""
+    split = [(name, table.of_group(name)) for name, _ in table.groups()] if len(table.groups()) > 1 else [("", table)]
+    for parts, stacked in (([("", table)], False), (split, False), (split, True)):
+        drawn = [(name, _draw(part, stacked)) for name, part in parts]
+        if stacked or all(_width(part, console) <= console.width for _, part in drawn):
             break
     return drawn
 
@@ -52,13 +52,13 @@ def _width(table: RichTable, console: Console) -> int:
 
 
 def _draw(table: Table, stacked: bool) -> RichTable:
-    drawn = RichTable(box=box.HORIZONTALS, header_style="", pad_edge=False, border_style="dim")
+    drawn = RichTable(box=box.HORIZONTALS, header_style="", pad_edge=False, collapse_padding=True, border_style="dim")
     for head in table.heads:
         drawn.add_column(head, overflow="fold")
     several = len(table.groups()) > 1
     for column in table.columns:
-        group = Text(column.group + "\n", "dim") if column.group else Text("\n" if several else "")
-        drawn.add_column(Text.assemble(group, column.label), justify="right")
+        group = Text(f"{column.group}\n" if several else "", "dim")
+        drawn.add_column(Text.assemble(group, column.label), justify="right", no_wrap=True)
     best = table.best()
     for index, (row, shown) in enumerate(zip(table.rows, table.shown_heads(), strict=True)):
         style = "cyan" if row.ours else ""
@@ -81,5 +81,5 @@ def _cell(figure: Figure | None, column: Column, best: bool, stacked: bool) -> T
     if figure.p is not None:
         text.append(f"\n{probability(figure.p)}", "not bold dim")
     if figure.paper is not None:
-        text.append(f"\npaper {beside(figure, column)}", "not bold magenta")
+        text.append(f"\n◇ {beside(figure, column)}", "not bold magenta")
     return text

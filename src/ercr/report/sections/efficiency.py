@@ -6,7 +6,8 @@ The file, as `ercr benchmark` writes it:
      "rows": [{"method": "tam", "tflops": 3.5, "memory_gb": 6.8, "forwards": 1, "seconds_per_sample": 1.6,
                "overhead": 1.0}, …]}
 
-Any figure of a row may be missing; it is then not shown.
+A row has a `method`, a `name`, or both; a name alone is something that is no method, such as plain generation. Any
+figure of a row may be missing; it is then not shown.
 """
 
 from __future__ import annotations
@@ -38,24 +39,30 @@ def read_benchmark(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         content["model"] = str(content["model"])
-        content["rows"] = [
-            {"method": str(row["method"]), **{c.key: float(row[c.key]) for c in _COLUMNS if row.get(c.key) is not None}}
-            for row in content["rows"]
-        ]
+        content["rows"] = [_row(entry) for entry in content["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path} is not a benchmark that `ercr benchmark` wrote: {error!r}.") from None
     return content
 
 
+def _row(entry: dict[str, Any]) -> Row:
+    figures = {c.key: Figure(float(entry[c.key])) for c in _COLUMNS if entry.get(c.key) is not None}
+    if entry.get("method") is None:
+        return Row((str(entry["name"]),), figures)
+    spec = read(str(entry["method"]))
+    return Row((str(entry.get("name") or spec.label),), figures, "" if spec.told else spec.text, is_ours(spec))
+
+
+def _beside(row: Row, model: str) -> Row:
+    """The row with the paper's figures; a row that is no method has none."""
+    published = paper.efficiency(model, row.heads[0]) or {}
+    return replace(row, cells={key: replace(f, paper=published.get(key)) for key, f in row.cells.items()})
+
+
 def efficiency(benchmarks: Sequence[dict[str, Any]]) -> Section | None:
     tables = []
     for number, benchmark in enumerate(benchmarks):
-        rows = []
-        for entry in benchmark["rows"]:
-            spec = read(entry["method"])
-            published = paper.efficiency(benchmark["model"], spec) or {}
-            cells = {c.key: Figure(entry[c.key], paper=published.get(c.key)) for c in _COLUMNS if c.key in entry}
-            rows.append(Row((spec.label,), cells, "" if spec.told else spec.text, is_ours(spec)))
+        rows = [_beside(row, benchmark["model"]) for row in benchmark["rows"]]
         if rows:
             columns = tuple(c for c in _COLUMNS if any(c.key in row.cells for row in rows))
             name = paper.find_model(benchmark["model"]) or benchmark["model"]

@@ -42,7 +42,7 @@ def _grouped(
 ) -> Iterator[list[tuple[int, tuple[Item, Sample]]]]:
     """Batches of prepared items with their indices: a shape goes when it fills a batch, or when too many wait."""
     waiting: dict[Any, list[tuple[int, tuple[Item, Sample]]]] = {}
-    workers = min(8, max(1, (os.cpu_count() or 2) - 1))
+    workers = min(16, max(1, (os.cpu_count() or 2) - 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="ercr-prepare") as pool:
         coming: deque[tuple[int, Future[tuple[Item, Sample]]]] = deque()
         queue = iter(enumerate(items))

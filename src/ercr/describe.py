@@ -61,22 +61,19 @@ def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[E
 
 
 def fetch(groups: Sequence[dict[str, Tensor]]) -> list[dict[str, NDArray[Any]]]:
-    """Tensors as arrays, floats as float32. Copies from a GPU are all under way before the first is waited for."""
-    hosts: dict[int, Tensor] = {}
-    devices = set()
-    for tensor in (tensor for group in groups for tensor in group.values()):
-        if id(tensor) in hosts:
-            continue
-        plain = tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
-        if plain.device.type == "cuda":
-            devices.add(plain.device)
-            pinned = torch.empty(plain.shape, dtype=plain.dtype, pin_memory=True)
-            hosts[id(tensor)] = pinned.copy_(plain, non_blocking=True)
-        else:
-            hosts[id(tensor)] = plain.cpu()
-    for device in devices:
-        torch.cuda.synchronize(device)
-    return [{name: np.ascontiguousarray(hosts[id(t)].numpy()) for name, t in group.items()} for group in groups]
+    """Tensors as arrays, floats as float32; what lies on one device comes in one copy per kind of number."""
+    wanted = {id(tensor): tensor.detach() for group in groups for tensor in group.values()}
+    bundles: dict[Any, list[int]] = {}
+    for key, tensor in wanted.items():
+        bundles.setdefault((tensor.device, tensor.is_floating_point() or tensor.dtype), []).append(key)
+    arrays: dict[int, NDArray[Any]] = {}
+    for (_, kind), keys in bundles.items():
+        precision = torch.float32 if kind is True else kind
+        flat = torch.cat([wanted[key].to(precision).flatten() for key in keys]).cpu()
+        parts = np.split(flat.numpy(), np.cumsum([wanted[key].numel() for key in keys[:-1]]))
+        for key, part in zip(keys, parts, strict=True):
+            arrays[key] = part.reshape(tuple(wanted[key].shape)).copy()  # so that the bundle can go
+    return [{name: arrays[id(tensor)] for name, tensor in group.items()} for group in groups]
 
 
 def _explanation(

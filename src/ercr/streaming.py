@@ -1,7 +1,8 @@
 """A token and its map as soon as it is spoken: the same numbers as in a batch, one row at a time.
 
-The model's `generate` runs in a second thread and reports each token; this thread turns it into a map. The views run
-before the first token, because they depend on the image alone and would share the model with the decoder.
+Greedy decoding takes its steps in this thread, and the map of a token is made between two steps. For every other kind
+of decoding the model's `generate` runs in a second thread and reports each token. The views run before the first
+token, because they depend on the image alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ercr.methods.base import Evidence, Method, Result
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample, Trace, View
 from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
+from ercr.trace.speak import Speech, end_tokens, is_plain_greedy
 from ercr.words import pieces
 
 _TAIL = 8  # tokens decoded to find what the newest one adds
@@ -78,7 +80,8 @@ class Stream:
         recorder = Recorder(self._adapter, self._needs.layer)
         views = auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
         self._trace, self._evidence, self._results = None, [], []
-        speaker = Speaker(self._adapter, self._sample, recorder, self._generation)
+        plain = is_plain_greedy(self._adapter, self._generation)
+        speaker = (Steps if plain else Speaker)(self._adapter, self._sample, recorder, self._generation)
         try:
             for token, norm, layer in speaker:
                 yield self._step(token, norm[0], layer[0], recorder, views)
@@ -117,6 +120,32 @@ class Stream:
             said=str(tokenizer.decode(ids, skip_special_tokens=True)).strip(),
             special=special,
         )
+
+
+class Steps:
+    """Greedy decoding; iterating gives each token with the states behind it. The model is free between two tokens."""
+
+    def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
+        self._recorder = recorder
+        self._batch = adapter.pack([sample.prepared], pad_token(adapter))
+        ends = end_tokens(adapter, generation)
+        self._speech = Speech(adapter, self._batch, int(generation["max_new_tokens"]), ends)
+
+    @torch.no_grad()
+    def _pass(self) -> Tensor:
+        with self._recorder.recording():
+            return self._speech.step() if self._speech.length else self._speech.first(self._batch)
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        speaking = True
+        while speaking:
+            states = self._pass()
+            norm, layer = self._recorder.take()
+            speaking = self._speech.hear(states)
+            yield int(self._speech.newest), norm, layer
+
+    def stop(self) -> None:
+        """Nothing runs on its own."""
 
 
 class Speaker:

@@ -314,7 +314,7 @@ def test_options_that_would_mix_answers_up_are_refused(load, picture, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(explainer.adapter.model, "generate", several_at_once)
         with pytest.raises(InputError, match="Assisted decoding"):
-            list(explainer.stream(picture, PROMPT))
+            list(explainer.stream(picture, PROMPT, generation={"do_sample": True}))
     sampled = {"do_sample": True, "suppress_tokens": [explainer.adapter.image_token_id]}
     both = explainer.explain_all(picture, PROMPT, methods=["cam", "cam:layer=1"], max_new_tokens=5, generation=sampled)
     assert both[0].text == both[1].text

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -43,13 +44,39 @@ def time_of(function: Callable[[], object], device: torch.device, repeats: int =
     return Cost(statistics.median(seconds), (min(seconds), max(seconds)), memory)
 
 
+def together(functions: dict[str, Callable[[], object]], device: torch.device, repeats: int = 5) -> dict[str, Cost]:
+    """Costs of several functions, measured in turns, so that a busy moment of the machine falls on all alike."""
+    alone = {name: time_of(function, device, repeats=1, warm=2) for name, function in functions.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            synchronize(device)
+            began = time.perf_counter()
+            function()
+            synchronize(device)
+            seconds[name].append(time.perf_counter() - began)
+    return {
+        name: Cost(statistics.median(taken), (min(taken), max(taken)), alone[name].memory_gb)
+        for name, taken in seconds.items()
+    }
+
+
 def operations(function: Callable[[], object]) -> float:
     """Floating-point operations by torch's own counter; captured graphs are invisible to it."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter:
+    names = [f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")]
+    names.append("_scaled_dot_product_flash_attention_for_cpu")
+    mapping = {getattr(torch.ops.aten, name): _attention_operations for name in names if hasattr(torch.ops.aten, name)}
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         function()
     return float(counter.get_total_flops())
+
+
+def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Two products per head; torch's own formula refuses heads that share keys."""
+    batch, heads, rows, width = query
+    return 2 * int(batch * heads * rows * key[2] * (width + value[3]))
 
 
 def passes(adapter: Adapter, function: Callable[[], object]) -> int:
@@ -70,11 +97,11 @@ def device_time(function: Callable[[], object], device: torch.device, repeats: i
     function()
     taken = []
     for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
         start.record()
         function()
         stop.record()
         torch.cuda.synchronize(device)
         taken.append(start.elapsed_time(stop) / 1000)
-    return statistics.median(taken)
+    return float(statistics.median(taken))

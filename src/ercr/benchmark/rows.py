@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 
 from ercr.benchmark import public_tam
-from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of
+from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
 from ercr.explainer import Explainer
 from ercr.images import load_image
 from ercr.methods import resolve
@@ -19,7 +20,7 @@ from ercr.trace import Needs, Sample
 from ercr.trace.record import pad_token
 
 PROMPT = "Describe it:"
-PUBLIC = "TAM, public code"
+PUBLIC, PLAIN, STATIC = "TAM, public code", "plain generate", "plain generate, static cache"
 TABLE = {"PCR only": "ercr:views=1", "ER only": "ercr:context=none", "ERCR": "ercr"}  # the paper's rows
 PEAK = 790e12  # dense bfloat16 operations a second that an H200 is given credit for
 
@@ -58,31 +59,24 @@ class Bench:
         prepared = self.sample("cam").prepared
         return lambda: public_tam.explain(self.adapter, prepared, self.tokens)
 
-    def cost(self, function: Callable[[], object], counted: bool = True) -> Cost:
-        cost = time_of(function, self.device, self.repeats)
-        if not counted:
-            return cost
-        return replace(cost, tflops=operations(function) / 1e12, forwards=passes(self.adapter, function))
+
+def table(bench: Bench, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Figures of every row by its name, the public code first; `overhead` is over it."""
+    functions = {PUBLIC: bench.public(), PLAIN: bench.generate()}
+    functions |= {name: bench.explain(method) for name, method in {**TABLE, **{m: m for m in methods}}.items()}
+    costs = together(functions, bench.device, bench.repeats)
+    counted = {
+        name: replace(cost, tflops=operations(functions[name]) / 1e12, forwards=passes(bench.adapter, functions[name]))
+        for name, cost in costs.items()
+    }
+    return {name: _row(cost, costs[PUBLIC], costs[PLAIN]) for name, cost in counted.items()}
 
 
-def table(bench: Bench, methods: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and figures of every row, the public code first; `overhead` is over it."""
-    public = bench.cost(bench.public())
-    plain = bench.cost(bench.generate())
-    rows = {PUBLIC: public, "plain generate": plain}
-    yield from ((name, _row(cost, public, plain)) for name, cost in rows.items())
-    for name, method in {**TABLE, **{m: m for m in methods if m != "ercr"}}.items():
-        yield name, _row(bench.cost(bench.explain(method)), public, plain)
-
-
-def compiled(bench: Bench, public: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of the captured mode; `bench` holds an explainer made with compile=True."""
-    stock = bench.cost(bench.generate(cache_implementation="static"), counted=False)
-    own = bench.cost(bench.explain("cam"), counted=False)
-    base = Cost(public, (public, public), None)
-    yield "plain generate, static cache", _row(stock, base, stock)
-    yield "CAM, compiled", _row(own, base, stock)
-    yield "ERCR, compiled", _row(bench.cost(bench.explain("ercr"), counted=False), base, stock)
+def compiled(bench: Bench, plain: Cost, public: Cost) -> dict[str, dict[str, Any]]:
+    """Rows of the captured mode; `bench` holds an explainer made with compile=True, `plain` is generate's time."""
+    functions = {"CAM, compiled": bench.explain("cam"), "ERCR, compiled": bench.explain("ercr")}
+    costs = together(functions, bench.device, bench.repeats)
+    return {STATIC: _row(plain, public, plain), **{name: _row(cost, public, plain) for name, cost in costs.items()}}
 
 
 def _row(cost: Cost, public: Cost, plain: Cost) -> dict[str, Any]:
@@ -119,8 +113,11 @@ def _whole(bench: Bench, images: list[Image.Image], method: str, size: Any) -> C
 
 
 @torch.no_grad()
-def prefill(bench: Bench, batch: int, method: str = "ercr") -> dict[str, float]:
-    """Time on the device of all passes over pictures and prompts, over what their operations need at best."""
+def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> dict[str, float]:
+    """Time on the device of all passes over pictures and prompts, over what their operations need at best.
+
+    Operations cannot be counted in compiled modules: `flops` then says what the same passes took before.
+    """
     sample, adapter = bench.sample(method), bench.adapter
     shown = [sample.prepared, *sample.views.values()]
     packs = [adapter.pack([one] * batch, pad_token(adapter)) for one in shown]
@@ -129,7 +126,7 @@ def prefill(bench: Bench, batch: int, method: str = "ercr") -> dict[str, float]:
         for pack in packs:
             adapter.read(adapter.embed(pack), pack.positions, pack.mask)
 
-    flops, seconds = operations(run), device_time(run, bench.device)
+    flops, seconds = flops or operations(run), device_time(run, bench.device)
     return {"batch": batch, "tflops": flops / 1e12, "seconds": seconds, "over_floor": seconds / (flops / PEAK)}
 
 
@@ -146,7 +143,7 @@ def residual(bench: Bench, lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
         rows = slice(0, len(trace.rows))
         with torch.no_grad():
             evidence = recompose(trace, rows, settings).maps
-            cost = time_of(lambda e=evidence, t=trace, r=rows: residualise_context(t, e, r, settings), bench.device)
+            cost = time_of(partial(residualise_context, trace, evidence, rows, settings), bench.device)
         yield {"tokens": length, "seconds": cost.seconds, "memory_gb": cost.memory_gb}
 
 

@@ -65,6 +65,7 @@ class Adapter(ABC):
         self.chat_template = chat_template
         self.config = model.config
         self.compiled: Any = None  # captured passes, where the user asked for them
+        self.fused = False  # whether small steps may be compiled into one kernel
         self.decode = lru_cache(maxsize=2**16)(self._decode)
         self.lock = threading.RLock()  # a model keeps state while it runs (rotary offsets, hooks): one run at a time
 

@@ -8,7 +8,7 @@ windows) of equal length share one call, and lengths are known on the host.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -63,16 +63,29 @@ def attend(query: Tensor, key: Tensor, value: Tensor, groups: Groups, scale: flo
     return joined if groups.back is None else joined[groups.back]
 
 
+def _patches(module: Any, hidden_states: Tensor) -> Tensor:
+    """Patches that do not overlap need no convolution: one product, which is what the device is good at."""
+    weight, bias = module.proj.weight, module.proj.bias
+    return F.linear(hidden_states.to(weight.dtype), weight.flatten(1), bias)
+
+
+@lru_cache(maxsize=8)
+def _rotation(module: str, fused: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    rotate: Callable[..., tuple[Tensor, Tensor]] = sys.modules[module].apply_rotary_pos_emb_vision
+    return torch.compile(rotate, dynamic=True) if fused else rotate
+
+
 def _forward(
     module: Any,
     known: dict[int, Groups],
+    fused: bool,
     hidden_states: Tensor,
     cu_seqlens: Tensor,
     position_embeddings: Any = None,
     **_: Any,
 ) -> Tensor:
     """What the tower's attention module computes, with the segments in groups."""
-    rotate: Callable[..., tuple[Tensor, Tensor]] = sys.modules[type(module).__module__].apply_rotary_pos_emb_vision
+    rotate = _rotation(type(module).__module__, fused)
     count = len(hidden_states)
     query, key, value = module.qkv(hidden_states).reshape(count, 3, module.num_heads, -1).permute(1, 0, 2, 3).unbind(0)
     query, key = rotate(query, key, *position_embeddings)
@@ -81,12 +94,19 @@ def _forward(
 
 
 @contextmanager
-def packed_attention(modules: Sequence[nn.Module], groups: dict[int, Groups]) -> Iterator[None]:
-    """Let attention modules work in groups, which are known by the identity of their cu_seqlens."""
-    for module in modules:
-        module.forward = partial(_forward, module, groups)
+def packed_tower(tower: Any, groups: dict[int, Groups], fused: bool) -> Iterator[None]:
+    """Let a tower attend in groups, which are known by the identity of their cu_seqlens."""
+    attention = [block.attn for block in tower.blocks]
+    changed: list[nn.Module] = [*attention, tower.patch_embed]
+    # another backend, or a forward of the instance's own (offloading), is somebody else's choice: leave it
+    if tower.config._attn_implementation != "sdpa" or any("forward" in vars(module) for module in changed):
+        yield
+        return
+    for module in attention:
+        module.forward = partial(_forward, module, groups, fused)
+    tower.patch_embed.forward = partial(_patches, tower.patch_embed)
     try:
         yield
     finally:
-        for module in modules:
+        for module in changed:
             del module.forward

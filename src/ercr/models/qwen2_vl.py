@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from ercr.errors import ImageError
 from ercr.geometry import Geometry, Panel
 from ercr.models.base import Adapter, Batch, Prepared, ViewKind
-from ercr.models.packed import Groups, group_segments, packed_attention
+from ercr.models.packed import Groups, group_segments, packed_tower
 from ercr.models.registry import register
 
 _MAX_ASPECT = 200
@@ -91,11 +90,8 @@ class Qwen2VL(Adapter):
     def image_features(self, batch: Batch) -> Tensor:
         """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
         tower, known = self.model.model.visual, batch.tower
-        attention = [block.attn for block in tower.blocks]
-        # an instance's own forward belongs to somebody else (offloading): leave it
-        stock = tower.config._attn_implementation == "sdpa" and not any("forward" in vars(a) for a in attention)
         values = batch.pixels["pixel_values"].type(tower.dtype)
-        with packed_attention(attention, known.groups) if stock else nullcontext():
+        with packed_tower(tower, known.groups, self.fused):
             out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
         return torch.as_tensor(out.pooler_output)
 

@@ -40,9 +40,16 @@ def tokenizer(image: str, wrapped: str, named: dict[str, str]) -> Any:
     )
 
 
+def _pictures(name: str, **options: Any) -> Any:
+    """The family's image processor, in its Pillow form where torchvision is missing."""
+    import transformers
+    from transformers.utils import is_torchvision_available
+
+    return getattr(transformers, name if is_torchvision_available() else name + "Pil")(**options)
+
+
 def _qwen2_vl(text: dict[str, Any], tied: bool) -> Parts:
     from transformers import Qwen2VLConfig
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     image = "<|image_pad|>"
     words = tokenizer(image, f"<|vision_start|>{image}<|vision_end|>", {"image_token": image})
@@ -60,7 +67,7 @@ def _qwen2_vl(text: dict[str, Any], tied: bool) -> Parts:
         vision_start_token_id=of("<|vision_start|>"),
         vision_end_token_id=of("<|vision_end|>"),
     )
-    return config, words, Qwen2VLImageProcessorPil()
+    return config, words, _pictures("Qwen2VLImageProcessor")
 
 
 def _qwen2_vl_2b() -> Parts:
@@ -89,7 +96,6 @@ def _qwen2_vl_7b() -> Parts:
 
 def _llava_7b() -> Parts:
     from transformers import LlavaConfig
-    from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
     words = tokenizer("<image>", "<image>\n", {"image_token": "<image>"})
     config = LlavaConfig(
@@ -109,12 +115,12 @@ def _llava_7b() -> Parts:
         tie_word_embeddings=False,
     )
     size = {"height": 336, "width": 336}
-    return config, words, LlavaImageProcessorPil(size={"shortest_edge": 336}, crop_size=size, do_pad=False)
+    pictures = _pictures("LlavaImageProcessor", size={"shortest_edge": 336}, crop_size=size, do_pad=False)
+    return config, words, pictures
 
 
 def _internvl3_2b() -> Parts:
     from transformers import InternVLConfig
-    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
     image = "<IMG_CONTEXT>"
     named = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": image}
@@ -135,7 +141,8 @@ def _internvl3_2b() -> Parts:
         image_seq_length=256,
         tie_word_embeddings=True,
     )
-    return config, words, GotOcr2ImageProcessorPil(size={"height": 448, "width": 448}, min_patches=1, max_patches=12)
+    size = {"height": 448, "width": 448}
+    return config, words, _pictures("GotOcr2ImageProcessor", size=size, min_patches=1, max_patches=12)
 
 
 SHAPES: dict[str, Callable[[], Parts]] = {

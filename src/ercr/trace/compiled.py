@@ -17,6 +17,8 @@ from ercr.trace.graphs import Graphs
 
 _STEP = 64  # lengths of caches are multiples of this, so that answers of many lengths share one
 _ASK = 4  # tokens between two looks at whether all answers have ended
+_LARGE = 4096  # tokens from which a pass keeps the device busy for longer than its launches take
+_FUSED = ("MLP", "RMSNorm")  # ends of the names of modules that are many small steps in one place
 _DECODERS = 4  # decoders that are kept: one per batch size and length
 
 
@@ -80,6 +82,11 @@ class Compiled:
             raise InputError("compile=True needs attn_implementation='sdpa', the default of most models.")
         self._adapter = adapter
         self.graphs = Graphs(adapter.device)
+        if self.graphs.active:
+            for module in adapter.model.modules():
+                if type(module).__name__.endswith(_FUSED):
+                    module.compile(dynamic=True)
+            adapter.fused = True
         self._decoders: OrderedDict[Any, _Decoder] = OrderedDict()
 
     def read(self, batch: Batch) -> Tensor:
@@ -100,7 +107,8 @@ class Compiled:
             mask = None if now.mask is None else square_mask(now.mask)
             return self._adapter.read(self._adapter.embed(now), now.positions, mask, cache)
 
-        return self.graphs.run(key, inputs, function, keep=(batch, cache))
+        large = batch.ids.numel() > _LARGE
+        return self.graphs.run(key, inputs, function, keep=(batch, cache), large=large)
 
     def speak(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Tokens [B, T] and the final states [B, L + T - 1, d] of all positions but the last token's."""

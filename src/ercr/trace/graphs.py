@@ -37,10 +37,15 @@ class Graphs:
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
-        self, key: Hashable, inputs: dict[str, Tensor], function: Callable[..., Tensor], keep: Any = None
+        self,
+        key: Hashable,
+        inputs: dict[str, Tensor],
+        function: Callable[..., Tensor],
+        keep: Any = None,
+        large: bool = False,
     ) -> Tensor:
-        """`function(**inputs)`, replayed where these shapes were captured before."""
-        if not self.active:
+        """`function(**inputs)`, replayed where these shapes were captured before; `large` passes are not worth it."""
+        if large or not self.active:
             return function(**inputs)
         if key in self._captured:
             self._captured.move_to_end(key)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ercr.models.base import Adapter
 
 _HEAD_ROWS = 8192  # rows of the head in float32 at once
+_WIDE = "out_dtype" in (torch.mm.__doc__ or "")  # products of half-precision numbers that are not rounded again
 _RANK_ENTRIES = 2**23  # logits made and ranked at once; ranking takes several 8-byte copies of them
 
 
@@ -19,15 +20,18 @@ def vocabulary_size(adapter: Adapter) -> int:
 def logits(adapter: Adapter, states: Tensor) -> Tensor:
     """Vocabulary-wide logits [R, V] in float32 or better, whatever the model's precision.
 
-    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. The head's
-    rows are widened a few thousand at a time, so the whole matrix never exists twice.
+    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. A GPU sums
+    such products in float32 and need not round them; elsewhere the head's rows are widened a few thousand at a time,
+    so the whole matrix never exists twice.
     """
     weight = getattr(adapter.head, "weight", None)
     wide = weight is not None and torch.promote_types(weight.dtype, torch.float32) == weight.dtype
     if wide or not isinstance(adapter.head, nn.Linear) or weight is None or weight.device.type == "meta":
         out: Tensor = adapter.head(states)
         return out.to(torch.promote_types(out.dtype, torch.float32))
-    bias = adapter.head.bias
+    bias: Tensor | None = getattr(adapter.head, "bias", None)
+    if weight.is_cuda and states.dtype == weight.dtype and bias is None and _WIDE:
+        return torch.mm(states.to(weight.device), weight.T, out_dtype=torch.float32)
     precise = states.to(weight.device, torch.float32)
     parts = [
         F.linear(precise, part.float(), None if bias is None else bias[start : start + len(part)].float())

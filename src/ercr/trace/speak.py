@@ -66,6 +66,7 @@ class Speech:
         self._done = torch.zeros(rows, dtype=torch.bool, device=batch.ids.device)
         self.length = 0
 
+    @torch.no_grad()
     def hear(self, states: Tensor) -> bool:
         """Take the next token of every speaking row from its last state; False when all have ended."""
         logits = self._adapter.head(states[:, -1]).float()
@@ -73,7 +74,7 @@ class Speech:
         # rows that have ended but not left speak into the void
         self.tokens[self._speaking, self.length] = said.masked_fill(self._done, -1)
         self._done = self._done | torch.isin(said, self._ends)
-        self._said = said
+        self.newest = said
         self.length += 1
         if self.length == self._limit:
             return False
@@ -88,7 +89,7 @@ class Speech:
             self._cache.batch_select_indices(keep)
             self._mask = None if self._mask is None else self._mask[keep]
             self._next, self._speaking = self._next[keep], self._speaking[keep]
-            self._said, self._done = self._said[keep], self._done[keep]
+            self.newest, self._done = self.newest[keep], self._done[keep]
         return True
 
     def first(self, batch: Batch) -> Tensor:
@@ -99,7 +100,7 @@ class Speech:
         """The pass over the newest tokens."""
         if self._mask is not None:
             self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
-        embeds = self._adapter.model.get_input_embeddings()(self._said[:, None])
+        embeds = self._adapter.model.get_input_embeddings()(self.newest[:, None])
         states = self._adapter.read(embeds, self._next, self._mask, self._cache)
         self._next = self._next + 1
         return states

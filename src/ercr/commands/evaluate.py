@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from ercr.commands.options import JsonOption, ModelOption
 from ercr.errors import InputError
@@ -54,11 +54,14 @@ def evaluate(
     as_json: JsonOption = None,
 ) -> None:
     """Score methods on a dataset: one row per sample, token and method, resumable at any time."""
+    from transformers.utils.logging import disable_progress_bar
+
     from ercr.evaluate import evaluate as run_evaluation
     from ercr.output import check_outputs
     from ercr.zoo import DEFAULT
 
     check_outputs([], as_json)
+    disable_progress_bar()  # of the loading of weights, which would cross our own
     bar = _Bar()
     started = time.perf_counter()
     try:
@@ -87,7 +90,8 @@ def evaluate(
                 dtype=dtype,
             )
     except KeyboardInterrupt:
-        notes.print(f"{bar.done} of {bar.total} samples are kept in {out}; the same command goes on from there.")
+        kept = f"{bar.done} of {bar.total} samples are kept in {out}; the same command goes on from there."
+        notes.print(kept, markup=False, soft_wrap=True)
         raise
     summary = _summary(run, time.perf_counter() - started)
     if as_json is not None:
@@ -153,16 +157,16 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    table = Table("method", *_SHOWN.values())
+    table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
     for method, figures in summary["figures"].items():
         cells = [figures.get(name) for name in _SHOWN]
-        table.add_row(method, *("–" if cell is None or cell["n"] == 0 else _percent(cell) for cell in cells))
+        table.add_row(method, *(f"{100 * cell['value']:.1f}" if cell and cell["value"] is not None else "–" for cell in cells))
     results.print(table)
     notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
     for kind, count in summary["failures"].items():
         notes.print(f"{count} samples failed ({kind}); their rows say why", markup=False)
-    notes.print(f"{summary['dataset']['samples']} samples in {summary['seconds']} s: {summary['run']}", markup=False)
-
-
-def _percent(cell: dict[str, float]) -> str:
-    return f"{100 * cell['value']:.1f} ({100 * cell['low']:.1f}–{100 * cell['high']:.1f})"
+    notes.print(
+        f"{summary['dataset']['samples']} samples in {summary['seconds']} s: {summary['run']}",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ercr.metrics import faithfulness, suppression
-from ercr.metrics.pooled import Pooled
+from ercr.metrics.pooled import Interval, Pooled
 
 # figure: the column whose values are averaged over all words, or over all samples
 _WORDS = {
@@ -41,12 +42,16 @@ def pool(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, Pooled]:
     return pooled
 
 
-def figures(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, dict[str, dict[str, float]]]:
-    """Every figure of every method: its value, a bootstrap 95 % interval over images, and how many images have it."""
+def figures(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Every figure of every method: value and bootstrap 95 % interval over images, None where no image has it."""
     return {
-        method: {name: asdict(interval) for name, interval in sums.summary().items()}
+        method: {name: _plain(interval) for name, interval in sums.summary().items()}
         for method, sums in pool(table, budgets).items()
     }
+
+
+def _plain(interval: Interval) -> dict[str, float | None]:
+    return {key: None if math.isnan(value) else value for key, value in asdict(interval).items()}
 
 
 def failures(table: pa.Table) -> dict[str, int]:

@@ -77,7 +77,10 @@ class Worker:
 
     def _sample(self, index: int) -> Sample | Failure:
         try:
-            return self.dataset[index]
+            sample = self.dataset[index]
+            if self.plan.answers == "references" and not "".join(sample.references[:1]).strip():
+                raise InputError(f"Sample {sample.id} has no reference to explain.")
+            return sample
         except Exception as error:
             return Failure.of("input", error)
 
@@ -105,7 +108,8 @@ class Worker:
         if not isinstance(result, Failure):
             pairs = zip(batch, result, strict=True)
             return {index: dict(zip(specs, found, strict=True)) for (index, _), found in pairs}
-        free_memory()
+        if result.memory:
+            free_memory()
         if len(batch) > 1:
             half = (len(batch) + 1) // 2
             return self._explained(batch[:half]) | self._explained(batch[half:])
@@ -115,15 +119,16 @@ class Worker:
 
     def _alone(self, batch: Batch, spec: str) -> Explanation | Failure:
         result = self._attempt(batch, [spec])
-        if isinstance(result, Failure):
+        if not isinstance(result, Failure):
+            return result[0][0]
+        if result.memory:
             free_memory()
-            return result
-        return result[0][0]
+        return result
 
     def _attempt(self, batch: Batch, specs: Sequence[str]) -> list[list[Explanation]] | Failure:
         """Explanations [sample][method]. Errors come back as values, so that nothing holds on to their tensors."""
         try:
-            answers = [_reference(sample) for _, sample in batch] if self.plan.answers == "references" else None
+            answers = [sample.references[0] for _, sample in batch] if self.plan.answers == "references" else None
             return self.explainer.explain_many(
                 [sample.image for _, sample in batch],
                 [sample.prompt for _, sample in batch],
@@ -144,9 +149,3 @@ def without_context(spec: str) -> str | None:
     if getattr(settings, "context", "none") == "none":
         return None
     return f"{spec}{',' if ':' in spec else ':'}context=none"
-
-
-def _reference(sample: Sample) -> str:
-    if not sample.references:
-        raise InputError(f"Sample {sample.id} has no reference to explain.")
-    return sample.references[0]

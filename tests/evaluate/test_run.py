@@ -1,0 +1,143 @@
+"""A run's folder after kills, damage, and changed minds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+
+import pytest
+from filelock import FileLock
+
+from ercr.errors import InputError, OutputError
+from ercr.evaluate import Run, evaluate
+
+from .conftest import OPTIONS
+
+
+def rows(run):
+    return (run.path / "rows.parquet").read_bytes()
+
+
+def evaluate_and_die(explainer, out, moment):
+    """Evaluate until the given file operation, then be killed."""
+    counter = itertools.count()
+
+    def mortal(function):
+        def call(*arguments, **options):
+            if next(counter) == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("fsync", "chmod", "replace", "link"):
+        setattr(os, name, mortal(getattr(os, name)))
+    evaluate(explainer, out=out, **OPTIONS)
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(explainer, undisturbed, tmp_path):
+    """Kill before every file operation in turn: of the settings, of each part, of the end."""
+    fork = multiprocessing.get_context("fork")
+    for moment in itertools.count():
+        out = tmp_path / str(moment)
+        child = fork.Process(target=evaluate_and_die, args=(explainer, out, moment))
+        child.start()
+        child.join(60)
+        run = evaluate(explainer, out=out, **OPTIONS)
+        assert rows(run) == rows(undisturbed)
+        left = sorted(path.name for path in out.rglob(".*") if path.name != ".lock")
+        assert left == []
+        if child.exitcode == 0:
+            break
+        assert child.exitcode == -signal.SIGKILL
+    assert moment == 3 + 1 + 2 * 3 + 3  # settings and their link, two parts, all rows
+    assert [entry["part"] for entry in run.log()] == [0, 1]
+
+
+def test_every_sample_has_its_rows_once(undisturbed):
+    table = undisturbed.table().to_pylist()
+    keys = [(row["index"], row["method"], row["token"]) for row in table]
+    assert len(set(keys)) == len(keys)
+    assert {(row["index"], row["method"]) for row in table} == set(itertools.product(range(3), ("cam", "ercr")))
+    assert keys == sorted(keys, key=lambda key: (key[0], ("cam", "ercr").index(key[1]), key[2]))
+
+
+def test_parts_that_are_lost_or_damaged_are_computed_again(explainer, undisturbed, tmp_path):
+    run = evaluate(explainer, out=tmp_path / "run", **OPTIONS)
+    kept = run.part_path(0).stat().st_mtime_ns
+    run.part_path(1).write_bytes(run.part_path(1).read_bytes()[:-20])
+    (run.path / "log.jsonl").open("a").write('{"part": 7, "sam')
+    told = []
+    again = evaluate(explainer, out=run.path, begin=lambda *counts: told.append(counts), **OPTIONS)
+    assert rows(again) == rows(undisturbed)
+    assert told == [(3, 2)]
+    assert again.part_path(0).stat().st_mtime_ns == kept
+    assert [entry["part"] for entry in again.log()] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"methods": "cam,tam"}, "methods was cam, ercr, is now cam, tam"),
+        ({"protocol": "tam"}, "protocol.preset was clean, is now tam"),
+        ({"dataset": "scenes:3@7"}, "dataset.fingerprint was"),
+        ({"limit": 2}, "dataset.samples was 3, is now 2"),
+        ({"dtype": "bfloat16"}, "model.dtype was float32, is now bfloat16"),
+        ({"maps": True}, "maps was False, is now True"),
+    ],
+)
+def test_changed_settings_never_mix_with_old_rows(explainer, undisturbed, change, told):
+    with pytest.raises(InputError, match="was made with other settings") as caught:
+        evaluate(explainer, out=undisturbed.path, **{**OPTIONS, **change})
+    assert told in str(caught.value)
+
+
+def test_another_model_under_the_same_name_is_noticed(explainer, load, undisturbed, tmp_path):
+    import torch
+
+    run = evaluate(explainer, out=tmp_path / "run", **OPTIONS)
+    run.part_path(1).unlink()
+    norm = explainer.adapter.final_norm.weight
+    with torch.no_grad():
+        norm[0] += 1
+    try:
+        with pytest.raises(InputError, match=r"model\.weights was"):
+            evaluate(explainer, out=run.path, **OPTIONS)
+    finally:
+        with torch.no_grad():
+            norm[0] -= 1
+
+
+def test_batch_size_is_no_setting_and_a_finished_run_needs_no_model(undisturbed, tmp_path):
+    name = undisturbed.settings["model"]["name"]
+    before = (undisturbed.path / "rows.parquet").stat().st_mtime_ns
+    evaluate(name, out=undisturbed.path, batch_size=3, **OPTIONS)
+    assert (undisturbed.path / "rows.parquet").stat().st_mtime_ns == before
+
+
+def test_only_one_process_writes_a_run(explainer, undisturbed):
+    with FileLock(undisturbed.path / ".lock"), pytest.raises(OutputError, match="Another process is writing"):
+        evaluate(explainer, out=undisturbed.path, **OPTIONS)
+    evaluate(explainer, out=undisturbed.path, **OPTIONS)
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(explainer, tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(OutputError, match=r"holds other files \(thesis.tex\)"):
+        evaluate(explainer, out=tmp_path, **OPTIONS)
+    with pytest.raises(OutputError):
+        evaluate(explainer, out=tmp_path / "thesis.tex", **OPTIONS)
+
+
+def test_a_run_opens_again(undisturbed, tmp_path):
+    run = Run.open(undisturbed.path)
+    assert run.complete
+    assert run.settings == json.loads((undisturbed.path / "settings.json").read_text())
+    assert run.settings["dataset"]["samples"] == 3
+    assert set(run.figures()) == {"cam", "ercr"}
+    assert 0 < run.figures()["cam"]["func_iou"]["value"] <= 1
+    with pytest.raises(InputError, match=r"no settings\.json"):
+        Run.open(tmp_path)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ercr.errors import InputError, nearest
 from ercr.report.build import TABLES, build
 from ercr.report.cells import slug
 from ercr.report.document import Report
+from ercr.report.sections.efficiency import FIGURES, FILE
 from ercr.report.specs import ABLATION, NAMES
 
 ALL = "all"
+PICTURES, TOKENS = 3, 32  # that methods are timed on, and the length of the answers
 SCENES = "scenes:100"  # without a dataset: drawn pictures that the packaged models know how to describe
 
 
@@ -90,16 +94,19 @@ def reproduce(
     """
     from ercr.evaluate import evaluate
 
-    work = list(plan(table, models, data, Path(out), protocol))
     loaded: dict[str, Any] = {}
+    work = list(plan(table, models, data, Path(out), protocol))
     for model, dataset, job, folder in work:
         rules = f"{protocol},subword={job.subword}" if job.subword != "max" else protocol
         given = {"protocol": rules, **job.options, **options}
         call = partial(evaluate, _model(model, folder, loaded, options), dataset, list(job.methods), folder, **given)
         runs(f"{model} on {dataset}, protocol {rules}: {', '.join(job.methods)}", call)
     folders = [folder for *_, folder in work]
-    if table in ("efficiency", ALL):
-        folders += _benchmarks(models or _default_models(table), Path(out))
+    for model in dict.fromkeys(models or _default_models(table)) if table in ("efficiency", ALL) else ():
+        folders.append(Path(out) / "runs" / f"efficiency-{slug(Path(model).name)}")
+        if not (folders[-1] / FILE).exists():
+            explainer, pictures = _load(model, loaded, options), min(options.get("limit") or PICTURES, PICTURES)
+            runs(f"{model}: timing methods", _timer(explainer, [*data, SCENES][0], folders[-1], pictures))
     return build(folders, only=None if table == ALL else {table})
 
 
@@ -129,6 +136,10 @@ def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, A
 
     if options.get("engine") == "ray" or Run(folder).complete:
         return name
+    return _load(name, loaded, options)
+
+
+def _load(name: str, loaded: dict[str, Any], options: dict[str, Any]) -> Any:
     if name not in loaded:
         from ercr.evaluate.plan import Plan
         from ercr.evaluate.worker import load_explainer
@@ -139,5 +150,47 @@ def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, A
     return loaded[name]
 
 
-def _benchmarks(models: Sequence[str], out: Path) -> list[Path]:
-    raise InputError("The efficiency table is measured by `ercr benchmark`.")
+def _timer(explainer: Any, dataset: str, folder: Path, pictures: int) -> Callable[..., Any]:
+    """`time_methods` as a call that, unlike an evaluation, has no progress to tell."""
+    return lambda **_: time_methods(explainer, dataset, folder, pictures)
+
+
+def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PICTURES) -> Path:
+    """Time the efficiency table's rows on the first pictures of a dataset into a `benchmark.json`."""
+    from ercr.benchmark.rows import TABLE, Bench, table
+    from ercr.datasets.registry import open_dataset
+    from ercr.storage import write_atomic
+
+    samples = open_dataset(dataset)[:pictures]
+    measured = [table(Bench(explainer, sample.image, TOKENS), ["tam"]) for sample in samples]
+    specs = {**TABLE, "tam": "tam"}
+    rows: list[dict[str, Any]] = []
+    for name in measured[0]:
+        found: dict[str, list[Any]] = {key: [one[name].get(key) for one in measured] for key in FIGURES}
+        means = {key: fmean(map(float, values)) for key, values in found.items() if None not in values}
+        rows.append({**({"method": specs[name]} if name in specs else {"name": name}), **means})
+    model = explainer.adapter.model
+    content = {
+        "format": 1,
+        "model": explainer.name,
+        "device": _device(explainer.adapter.device),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "dataset": dataset,
+        "samples": len(samples),
+        "tokens": TOKENS,
+        "rows": rows,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / FILE, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    return folder
+
+
+def _device(device: Any) -> str:
+    """The machine's name, as far as it tells."""
+    import platform
+
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

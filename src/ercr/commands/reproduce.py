@@ -55,10 +55,7 @@ def reproduce(
         raise InputError("Name a table, such as ablation; `ercr reproduce --list` says what there is.")
     tables.jobs(table, protocol)
     make_folder(out)
-    if not notes.is_terminal:
-        from transformers.utils import logging as hub_logging
-
-        hub_logging.disable_progress_bar()
+    _be_quiet()
     made = tables.reproduce(
         table,
         model or (),
@@ -76,6 +73,15 @@ def reproduce(
         dtype=dtype,
     )
     deliver(made, out, form or "terminal", as_json)
+
+
+def _be_quiet() -> None:
+    """Keep transformers' advice, and its progress bars where nobody watches, out of standard error."""
+    from transformers.utils import logging as hub_logging
+
+    hub_logging.set_verbosity_error()
+    if not notes.is_terminal:
+        hub_logging.disable_progress_bar()
 
 
 class _Watched:

@@ -32,6 +32,7 @@ _COLUMNS = (
     Column("seconds_per_sample", "Seconds a sample", digits=3, better="low"),
     Column("overhead", "Overhead, ×", better=None),
 )
+FIGURES = tuple(column.key for column in _COLUMNS)
 
 
 def read_benchmark(path: Path) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def efficiency(benchmarks: Sequence[dict[str, Any]]) -> Section | None:
     for number, benchmark in enumerate(benchmarks):
         rows = [_beside(row, benchmark["model"]) for row in benchmark["rows"]]
         if rows:
-            columns = tuple(c for c in _COLUMNS if any(c.key in row.cells for row in rows))
+            columns = tuple(_fine(c, rows) for c in _COLUMNS if any(c.key in row.cells for row in rows))
             name = paper.find_model(benchmark["model"]) or benchmark["model"]
             key = "efficiency" if number == 0 else f"efficiency-{number + 1}"
             table = Table(key, f"Cost on {name}", ("Method",), columns, tuple(rows), (_fact(benchmark),))
@@ -73,8 +74,14 @@ def efficiency(benchmarks: Sequence[dict[str, Any]]) -> Section | None:
     return Section("efficiency", "Cost", text, tuple(tables)) if tables else None
 
 
+def _fine(column: Column, rows: Sequence[Row]) -> Column:
+    """Two more digits where all figures are small, as those of small models are."""
+    highest = max(row.cells[column.key].value for row in rows if column.key in row.cells)
+    return replace(column, digits=column.digits + 2) if column.digits and highest < 0.5 else column
+
+
 def _fact(benchmark: dict[str, Any]) -> str:
-    names = {"device": "", "dtype": "", "dataset": "", "samples": " samples"}
+    names = {"device": "", "dtype": "", "dataset": "", "samples": " pictures", "tokens": " tokens"}
     known = [f"{benchmark[key]}{ending}" for key, ending in names.items() if benchmark.get(key) is not None]
     return " · ".join(known) or "device not recorded"
 

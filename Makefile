@@ -11,9 +11,15 @@ VISION := $(VENV)/torchvision
 REFERENCES := $(VENV)/references
 LXT := .venv-lxt
 
-.PHONY: demo test lint quick references clean
+.PHONY: demo benchmark test lint quick references clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
+
+# four methods on 200 drawn scenes: rows in benchmark/run, tables and plots in benchmark/report
+benchmark: $(VENV)/.ready-evaluate
+	rm -rf benchmark
+	$(BIN)/ercr evaluate --model scenes-qwen2vl --dataset scenes:200 --methods cam,tam,ercr,attention --out benchmark/run
+	$(BIN)/ercr report benchmark/run --out benchmark/report
 
 test: $(VENV)/.ready-test lint
 	$(BIN)/python -m pytest -n 2 --durations=5
@@ -32,8 +38,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PIP) -e ".[scenes,compat]"
 	touch $@
 
+$(VENV)/.ready-evaluate: $(VENV)/.ready
+	$(PIP) -e ".[scenes,compat,evaluate]"
+	touch $@
+
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,test]"
+	$(PIP) -e ".[test]"
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLD) \
 		transformers==5.17.0 "huggingface_hub<2" httpx httpcore certifi

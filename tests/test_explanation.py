@@ -171,7 +171,7 @@ def test_an_answer_of_nothing_is_an_empty_explanation(load, picture):
     )
     assert silent.text == ""
     assert silent.words == ()
-    assert "<section" in silent.to_html()
+    assert "<main" in silent.to_html()
     with pytest.raises(InputError, match="said nothing"):
         silent.sentence()
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ercr.explainer import Explainer
     from ercr.explanation import Explanation, Token, Word
     from ercr.methods import methods
+    from ercr.render.compare import compare
     from ercr.storage import load
 
 # resolved on first use: importing ercr alone must not load torch
@@ -20,11 +21,12 @@ _HOMES = {
     "Token": "ercr.explanation",
     "Word": "ercr.explanation",
     "ErcrError": "ercr.errors",
+    "compare": "ercr.render.compare",
     "load": "ercr.storage",
     "methods": "ercr.methods",
 }
 
-__all__ = ["ErcrError", "Explainer", "Explanation", "Token", "Word", "__version__", "load", "methods"]
+__all__ = ["ErcrError", "Explainer", "Explanation", "Token", "Word", "__version__", "compare", "load", "methods"]
 
 
 def __getattr__(name: str) -> Any:

@@ -187,9 +187,10 @@ class Explanation:
 
     def heatmap(self, which: Any = None, subwords: Subwords = "max") -> Floats:
         """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""
-        return self.geometry.to_pixels(self._find(which, subwords).map)
+        return self.geometry.to_pixels(self.find(which, subwords).map)
 
-    def _find(self, which: Any, subwords: Subwords = "max") -> Word:
+    def find(self, which: Any, subwords: Subwords = "max") -> Word:
+        """A word by text, index or (start, stop) of a phrase; None is the whole sentence; a Word is itself."""
         if which is None:
             return self.sentence(subwords)
         if isinstance(which, Word):
@@ -210,11 +211,13 @@ class Explanation:
         return overlay(self.image.rgb, self.heatmap(which), self.geometry.seen_pixels(), opacity, colormap)
 
     def show(self, which: Any = None) -> Any:
-        """In a notebook the picture; elsewhere the coloured words in the terminal."""
+        """In a notebook the page, opened at a word; elsewhere the coloured words in the terminal."""
         from ercr.render import in_notebook
 
         if in_notebook():
-            return self.overlay(which) if which is not None else self
+            from ercr.render.compare import compare
+
+            return compare([self], which)
         print(self.to_ansi(which))
         return None
 
@@ -222,22 +225,18 @@ class Explanation:
         """Words coloured by their evidence and, for one word, its map in block characters."""
         from ercr.render.terminal import render
 
-        return render(self, None if which is None else self._find(which), width)
+        return render(self, None if which is None else self.find(which), width)
 
     def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
         """A self-contained page, opened at a word if one is named; also written to `path` where one is given."""
-        from ercr.render.html import page
-        from ercr.storage import write_atomic
+        from ercr.render.compare import compare
 
-        document = page(self, None if which is None else self._find(which))
-        if path is not None:
-            write_atomic(Path(path), document.encode())
-        return document
+        return compare([self], which).to_html(path)
 
     def _repr_html_(self) -> str:
-        from ercr.render.html import fragment
+        from ercr.render.html import frame
 
-        return fragment(self)
+        return frame(self)
 
     def __repr__(self) -> str:
         method = self.provenance.get("method", "?")

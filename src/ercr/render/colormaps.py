@@ -1,6 +1,6 @@
 """Colour maps as tables of 256 RGB entries; perceptually even ones, readable without colour vision.
 
-`inferno` and `viridis` follow matplotlib's maps (CC0), kept here as a few anchor colours and interpolated.
+`inferno`, `viridis` and `cividis` follow matplotlib's maps (CC0), kept here as a few anchor colours and interpolated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ _ANCHORS = {
     "viridis": (
         *("440154", "481a6c", "472f7d", "414487", "39568c", "31688e", "2a788e", "23888e", "1f988b"),
         *("22a884", "35b779", "54c568", "7ad151", "a5db36", "d2e21b", "fde725"),
+    ),
+    "cividis": (
+        *("00224e", "002e6a", "1a386f", "32436d", "434e6c", "535a6d", "61656f", "6f7073", "7d7c78"),
+        *("8c8878", "9b9476", "aba072", "bcae6c", "cdbb63", "dec958", "f0d846", "fee838"),
     ),
     "grey": ("000000", "ffffff"),
 }

@@ -1,118 +1,91 @@
-"""One self-contained page per explanation: the image, the words, and each word's map over the image.
+"""One self-contained page for one or several explanations, and the same in a frame for notebooks.
 
-No network, no fonts, no libraries. Everything a user or a model wrote is escaped; the data travels as JSON in an
-inert script element.
+No network, no fonts, no libraries: a content security policy allows the page's own script and nothing else. What a
+user or a model wrote travels as JSON in an inert script element and is only ever set as text.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
-import io
 import json
+import re
+from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL import Image
-
-from ercr.geometry import Floats
-from ercr.render.colormaps import names, table
+from ercr.errors import InputError
+from ercr.render.pack import pack
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
-_MAX_SIDE = 1280  # of the picture in the page
-_CONTEXT_WORDS = 12
+MODULES = "dom unpack paint tint selection sentence figure details controls about report".split()
+_FRAME_HEIGHT = 640  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
 
 
-def page(explanation: Explanation, word: Word | None = None) -> str:
-    """A whole HTML document, opened at a word."""
-    title = html.escape(explanation.text[:80] or "ercr")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"></head>'
-        f'<body class="ercr-page">{fragment(explanation, word)}</body></html>\n'
+def page(explanations: Explanation | Sequence[Explanation], word: Word | None = None, framed: bool = False) -> str:
+    """A whole HTML document, opened at a word of the first explanation; without its heading where it is framed."""
+    shown = list(explanations) if isinstance(explanations, Sequence) else [explanations]
+    if not shown:
+        raise InputError("A page needs at least one explanation.")
+    style, script = _style(), _script()
+    policy = (
+        "default-src 'none'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
+        f"style-src {_hash(style)}; script-src {_hash(script)}"
     )
-
-
-def fragment(explanation: Explanation, word: Word | None = None) -> str:
-    """The same as a piece of HTML that a notebook or another page can hold."""
-    assets = files("ercr.render") / "assets"
-    style = (assets / "report.css").read_text(encoding="utf-8")
-    script = (assets / "report.js").read_text(encoding="utf-8")
+    title = _clean(html.escape(shown[0].text[:80] or "ercr"))
     # "<" could end the script element early, whatever the prompt says
-    data = json.dumps({**_data(explanation), "open": _index(explanation, word)}, ensure_ascii=False).replace(
-        "<", "\\u003c"
-    )
+    data = json.dumps(pack(shown, word)).replace("<", "\\u003c")
     return (
-        f"<style>{style}</style>"
-        f'<section class="ercr" aria-label="Image evidence for each word">'
-        f'<script type="application/json" class="ercr-data">{data}</script>'
-        f"<noscript>{html.escape(explanation.text)}</noscript></section>"
-        f"<script>{script}</script>"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{style}</style></head>"
+        f'<body class="{"framed" if framed else "whole"}"><main class="ercr"></main>{_without_script(shown[0])}'
+        f'<script type="application/json" id="ercr-data">{data}</script>'
+        f'<script type="module">{script}</script></body></html>\n'
     )
 
 
-def _data(explanation: Explanation) -> dict[str, Any]:
-    left, top, right, bottom = explanation.geometry.box
-    height, width = explanation.geometry.size
-    provenance = explanation.provenance
-    return {
-        "image": _picture(explanation.image.rgb),
-        "size": [width, height],
-        "grid": list(explanation.geometry.grid),
-        "box": [left / width, top / height, right / width, bottom / height],
-        "seen": explanation.seen,
-        "model": provenance.get("model"),
-        "method": provenance.get("method"),
-        "answer": provenance.get("answer"),
-        "colormaps": {name: _encode(table(name).ravel()) for name in names()},
-        "prompt": [_word(explanation, word) for word in explanation.prompt_words],
-        "words": [_word(explanation, word) for word in explanation.words],
-    }
+def frame(explanations: Explanation | Sequence[Explanation], word: Word | None = None) -> str:
+    """The page in a frame of its own, so that several in one notebook cannot touch each other or the notebook."""
+    document = html.escape(page(explanations, word, framed=True))
+    return (
+        '<iframe title="Image evidence for each word" sandbox="allow-scripts allow-downloads" '
+        f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0; resize: vertical" srcdoc="{document}"></iframe>'
+    )
 
 
-def _word(explanation: Explanation, word: Word) -> dict[str, Any]:
-    first = word.tokens[0]
-    return {
-        "text": word.text,
-        "space": first.text[:1].isspace(),
-        "map": _levels(word.map),
-        "evidence": round(word.evidence, 4),
-        "p": round(word.probability, 5),
-        "candidates": [[c.text, round(c.probability, 5)] for c in first.candidates],
-        **_context(explanation, first.row),
-    }
+def _without_script(explanation: Explanation) -> str:
+    return (
+        "<noscript><p>This page draws its maps with JavaScript, which is switched off here.</p>"
+        f"<p>{_clean(html.escape(explanation.text))}</p></noscript>"
+    )
 
 
-def _index(explanation: Explanation, word: Word | None) -> int | None:
-    """The word's place in the answer, if it is a word of it."""
-    rows = None if word is None else word.tokens[0].row
-    return next((i for i, w in enumerate(explanation.words) if w.tokens[0].row == rows), None)
+@cache
+def _style() -> str:
+    return _asset("report.css")
 
 
-def _context(explanation: Explanation, row: int) -> dict[str, Any]:
-    """What was subtracted from a word: the fit, and the heaviest of the earlier tokens."""
-    if explanation.alpha is None or explanation.beta is None:
-        return {}
-    alpha = explanation.alpha[row]
-    heaviest = [int(j) for j in np.argsort(-alpha, kind="stable")[:_CONTEXT_WORDS] if alpha[j] > 0]
-    listed = [[explanation.text_tokens[j].text, round(float(alpha[j]), 4)] for j in heaviest]
-    return {"beta": round(float(explanation.beta[row]), 4), "context": listed}
+@cache
+def _script() -> str:
+    """The modules as one script: what they import from each other stands before it is used."""
+    text = "\n".join(_asset(f"{name}.js") for name in MODULES)
+    return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
 
 
-def _levels(map_: Floats) -> str:
-    return _encode(np.clip(map_ * 255 + 0.5, 0, 255).astype(np.uint8).ravel())
+def _asset(name: str) -> str:
+    return (files("ercr.render") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _encode(values: Any) -> str:
-    return base64.b64encode(values.tobytes()).decode()
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _picture(image: Image.Image) -> str:
-    small = image.copy()
-    small.thumbnail((_MAX_SIDE, _MAX_SIDE))
-    buffer = io.BytesIO()
-    small.save(buffer, format="JPEG", quality=85)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+def _clean(text: str) -> str:
+    """Text that can be written as UTF-8: half a surrogate pair cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,133 +1,127 @@
-(() => {
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const make = (tag, attributes = {}, text = "") => {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    node.textContent = text;
-    return node;
-  };
+// The page: one heading, then for every group of explanations its figures, its words and what is known of them.
 
-  const build = (section) => {
-    const holder = section.querySelector("script.ercr-data");
-    if (!holder || section.dataset.ready) return;
-    section.dataset.ready = "yes";
-    const data = JSON.parse(holder.textContent);
-    const [rows, columns] = data.grid;
-    const [left, top, right, bottom] = data.box;
-    const maps = Object.fromEntries(Object.entries(data.colormaps).map(([name, table]) => [name, bytes(table)]));
-    const state = { word: null, pinned: null, opacity: 0.7, colormap: "inferno" };
+import { beforePaint, make, number } from "./dom.js";
+import { Maps, bytes } from "./unpack.js";
+import { lookup } from "./paint.js";
+import { Selection } from "./selection.js";
+import { Sentence } from "./sentence.js";
+import { tints } from "./tint.js";
+import { Figure } from "./figure.js";
+import { Details } from "./details.js";
+import { choice, controls } from "./controls.js";
+import { about, heading } from "./about.js";
 
-    const figure = make("figure");
-    const picture = make("img", { src: data.image, alt: "The image that was explained", width: data.size[0], height: data.size[1] });
-    const canvas = make("canvas", { width: columns, height: rows, "aria-hidden": "true" });
-    const percent = (value) => `${100 * value}%`;
-    Object.assign(canvas.style, { left: percent(left), top: percent(top), width: percent(right - left), height: percent(bottom - top) });
-    figure.append(picture, canvas);
-    const strips = [
-      [0, 0, 1, top], [0, bottom, 1, 1], [0, Math.max(top, 0), left, Math.min(bottom, 1)], [right, Math.max(top, 0), 1, Math.min(bottom, 1)],
-    ];
-    for (const [x0, y0, x1, y1] of strips) {
-      if (x1 - x0 <= 0.001 || y1 - y0 <= 0.001) continue;
-      const strip = make("div", { class: "unseen", title: "The model was not shown this part" });
-      Object.assign(strip.style, { left: percent(x0), top: percent(y0), width: percent(x1 - x0), height: percent(y1 - y0) });
-      figure.append(strip);
-    }
+const SIDE = { one: 768, several: 384 }; // pixels of a map's longer side; more figures are smaller and must stay quick
+const NARROW = matchMedia("(max-width: 760px)");
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 
-    const side = make("div");
-    const facts = make("div", { class: "facts", "aria-live": "polite" });
+class Group {
+  constructor(data, image, maps, number) {
+    this.data = data;
+    this.maps = maps;
+    this.panel = 0; // whose numbers the words show
+    this.selection = new Selection(data.prompts, beforePaint(() => this.show()));
+    const side = data.panels.length > 1 ? SIDE.several : SIDE.one;
+    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], side));
+    this.prompt = new Sentence(data.words.slice(0, data.prompts), 0, "Prompt", this.selection);
+    const said = data.given ? "Given answer" : "Answer";
+    this.answer = new Sentence(data.words.slice(data.prompts), data.prompts, said, this.selection);
+    this.details = new Details(!NARROW.matches);
+    this.holders = data.tables.map(({ rows }) => new Map(rows.flatMap((own, word) => own.map((row) => [row, word]))));
+    const options = data.panels.map(({ label }, i) => [String(i), label]);
+    const by = choice(`panel-${number}`, "Words tinted by", options, "0", (value) => {
+      this.panel = Number(value);
+      this.refresh();
+    });
+    this.texts = make("div", { class: "texts" },
+      make("h2", {}, "Prompt"), this.prompt.element,
+      make("h2", {}, said), this.answer.element, ...(data.words.length > data.prompts ? [] : [make("p", {}, "The model said nothing.")]),
+      ...(options.length > 1 ? [by] : []), this.details.element, this.details.spoken);
+    this.prompt.element.classList.add("asked");
+    this.answer.element.classList.add("said");
+  }
 
-    const paint = () => {
-      const pen = canvas.getContext("2d");
-      pen.clearRect(0, 0, columns, rows);
-      picture.style.filter = state.word ? `brightness(${1 - 0.55 * state.opacity})` : "";
-      if (!state.word) return;
-      const pixels = pen.createImageData(columns, rows);
-      const levels = bytes(state.word.map);
-      const table = maps[state.colormap];
-      // the strongest cell at full strength, unless the whole map is faint: nothing must not look like something
-      const top = Math.max(64, levels.reduce((a, b) => Math.max(a, b), 0));
-      levels.forEach((level, i) => {
-        const light = level / top;
-        const entry = 3 * Math.round(255 * (0.3 + 0.7 * light));
-        pixels.data.set(table.subarray(entry, entry + 3), 4 * i);
-        pixels.data[4 * i + 3] = 255 * state.opacity * light;
-      });
-      pen.putImageData(pixels, 0, 0);
+  get table() {
+    return this.data.tables[this.data.panels[this.panel].table];
+  }
+
+  // The words of a range as text.
+  text([start, stop]) {
+    return this.data.words.slice(start, stop).map(([space, text], i) => (i && space ? " " : "") + text).join("");
+  }
+
+  // Which earlier words hold the listed context tokens of a word, and how heavy they are beside the heaviest.
+  subtracted(range) {
+    const context = this.look.stage === "context" ? this.data.panels[this.panel].context : null;
+    if (!range || !context || range[1] - range[0] > 1) return [];
+    const listed = context[range[0]][2];
+    const words = this.holders[this.data.panels[this.panel].table];
+    return listed.filter(([row]) => words.has(row)).map(([row, alpha]) => [words.get(row), alpha / listed[0][1]]);
+  }
+
+  // Show the words under the pointer or those that were kept.
+  show() {
+    const { shown, kept } = this.selection;
+    const name = shown ? this.text(shown) : "";
+    const several = this.figures.length > 1;
+    const title = (panel, evidence) => {
+      if (!shown) return several ? panel.label : "Choose a word";
+      const amount = evidence === null ? "has no such step" : number(evidence);
+      return several ? `${panel.label}: ${amount}` : `Evidence for “${name}”`;
     };
-    const describe = () => {
-      facts.replaceChildren();
-      if (!state.word) {
-        facts.append(make("p", {}, "Point at a word, or use the arrow keys. Click to keep it."));
-        return;
-      }
-      const list = make("dl");
-      const row = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
-      row("word", state.word.text);
-      row("evidence", state.word.evidence.toFixed(2));
-      row("probability", state.word.p.toFixed(3));
-      row("candidates", state.word.candidates.map(([text, p]) => `${text.trim() || "␣"} ${p < 0.005 ? "<0.01" : p.toFixed(2)}`).join(", "));
-      if (state.word.context && state.word.context.length) {
-        row("subtracted", `beta ${state.word.beta.toFixed(2)}`);
-        row("context", state.word.context.map(([text, a]) => `“${text.trim() || "␣"}” ${a.toFixed(2)}`).join(", "));
-      }
-      facts.append(list);
-    };
-    const select = (word) => {
-      state.word = word;
-      for (const button of section.querySelectorAll("button.word")) button.classList.toggle("on", button.word === word);
-      paint();
-      describe();
-    };
+    for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title });
+    const subtracted = this.subtracted(shown);
+    this.prompt.mark(shown, kept, subtracted);
+    this.answer.mark(shown, kept, subtracted);
+    this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage);
+  }
 
-    const sentence = (words, label, name) => {
-      const block = make("p", { class: name, "aria-label": label });
-      words.forEach((word, i) => {
-        if (i && word.space) block.append(" ");
-        const button = make("button", { class: "word", type: "button", "aria-pressed": "false" }, word.text);
-        button.word = word;
-        const level = Math.round(255 * word.evidence);
-        const [r, g, b] = maps.inferno.subarray(3 * level, 3 * level + 3);
-        if (name === "said") {
-          button.style.background = `rgb(${r},${g},${b})`;
-          button.style.color = 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "#fff" : "#000";
-        }
-        button.addEventListener("mouseenter", () => select(word));
-        button.addEventListener("mouseleave", () => select(state.pinned));
-        button.addEventListener("focus", () => select(word));
-        button.addEventListener("click", () => {
-          state.pinned = state.pinned === word ? null : word;
-          for (const other of section.querySelectorAll("button.word")) other.setAttribute("aria-pressed", String(other.word === state.pinned));
-          select(word);
-        });
-        block.append(button);
-      });
-      block.addEventListener("keydown", (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
-        const buttons = [...block.querySelectorAll("button.word")];
-        const next = buttons[buttons.indexOf(document.activeElement) + step];
-        if (next) { next.focus(); event.preventDefault(); }
-      });
-      return block;
-    };
+  // Colours or the step changed: tint all words anew.
+  refresh(look = this.look) {
+    this.look = look;
+    this.selection.extending = look.phrase;
+    const maps = this.maps[this.panel];
+    const stage = maps.has(look.stage) ? look.stage : "result";
+    const colours = tints(maps.panel.evidence[maps.stages.indexOf(stage)], look.table, look.paper, DARK.matches);
+    this.answer.tint(colours);
+    this.show();
+  }
 
-    const opacity = make("input", { type: "range", min: "0", max: "1", step: "0.05", value: String(state.opacity) });
-    opacity.addEventListener("input", () => { state.opacity = Number(opacity.value); paint(); });
-    const choice = make("select");
-    for (const name of Object.keys(maps)) choice.append(make("option", { value: name }, name));
-    choice.addEventListener("change", () => { state.colormap = choice.value; paint(); });
-    const labelled = (text, control) => { const label = make("label", {}, text); label.append(control); return label; };
+  // Open at the asked-for words, else at the answer's word with the strongest evidence.
+  open() {
+    const { prompts, words } = this.data;
+    const strengths = this.maps[0].panel.evidence[this.maps[0].stages.indexOf("result")].slice(prompts);
+    const best = prompts + strengths.indexOf(Math.max(...strengths));
+    this.selection.keep(this.data.open ?? (words.length > prompts ? [best, best + 1] : null));
+  }
+}
 
-    side.append(make("h2", {}, "Prompt"), sentence(data.prompt, "Prompt", "asked"));
-    side.append(make("h2", {}, data.answer === "given" ? "Given answer" : "Answer"), sentence(data.words, "Answer", "said"));
-    side.append(labelled("Opacity", opacity), labelled("Colours", choice), facts);
-    const legend = "A word's colour is its strongest evidence in the image, from 0 (dark) to 1 (bright); beta is how much of the earlier words' mean map was subtracted. ";
-    const unseen = data.seen < 0.9995 ? ` The model was shown ${(100 * data.seen).toFixed(0)} % of the image; the rest is hatched.` : "";
-    section.append(figure, side, make("footer", {}, `${legend}${data.model}, method ${data.method}, ${rows} x ${columns} cells.${unseen}`));
-    const strongest = data.words.reduce((best, word) => (!best || word.evidence > best.evidence ? word : best), null);
-    state.pinned = data.open === null ? strongest : data.words[data.open];
-    select(state.pinned);
-  };
+const mount = async (root, data) => {
+  const settings = { opacity: 0.7, colormap: Object.keys(data.colormaps)[0], stage: "result", phrase: false };
+  const tables = Object.fromEntries(Object.entries(data.colormaps).map(([name, text]) => [name, bytes(text)]));
+  const maps = await Promise.all(data.groups.map((group) => Promise.all(group.panels.map((panel) => Maps.of(panel)))));
+  const groups = data.groups.map((group, i) => new Group(group, data.images[group.image], maps[i], i));
+  const panels = data.groups.flatMap((group) => group.panels);
+  const refresh = beforePaint(() => {
+    const table = tables[settings.colormap];
+    const paper = getComputedStyle(root).backgroundColor.match(/\d+/g).slice(0, 3).map(Number);
+    const look = { ...settings, table, paper, colours: lookup(table, settings.opacity) };
+    for (const group of groups) group.refresh(look);
+  });
+  const panel = controls(settings, Object.keys(tables), panels, refresh);
+  root.append(heading(panels), ...groups.map(({ data: { panels: own }, figures, texts }, i) => {
+    const pictures = make("div", { class: "figures", ...(own.length > 1 ? { tabindex: "0", role: "region", "aria-label": "Maps of all methods" } : {}) }, ...figures.map(({ element }) => element));
+    const side = make("div", { class: "side" }, pictures, ...(i === 0 ? [panel] : []));
+    return make("section", { class: own.length > 1 ? "group several" : "group", "aria-label": groups.length > 1 ? `Answer ${i + 1} of ${groups.length}` : "Answer and evidence" }, side, texts);
+  }), about(data));
+  DARK.addEventListener("change", refresh);
+  refresh();
+  for (const group of groups) group.open();
+  requestAnimationFrame(() => requestAnimationFrame(() => root.setAttribute("data-ready", "")));
+};
 
-  document.querySelectorAll("section.ercr").forEach(build);
-})();
+const root = document.querySelector("main.ercr");
+mount(root, JSON.parse(document.getElementById("ercr-data").textContent)).catch((error) => {
+  root.append(make("p", { role: "alert" }, "This page could not be drawn; it needs a browser of 2023 or later."));
+  throw error;
+});

@@ -1,0 +1,100 @@
+// What is known of the shown words: numbers, what could have been said instead, and what was subtracted.
+
+import { make, number, visible } from "./dom.js";
+
+const where = (maps, stage, range) => {
+  const values = maps.values(stage, range);
+  const at = values.indexOf(values.reduce((a, b) => Math.max(a, b), 0));
+  const [rows, columns] = maps.panel.grid;
+  const [left, above, right, below] = maps.panel.box;
+  const x = left + ((at % columns) + 0.5) / columns * (right - left);
+  const y = above + (Math.floor(at / columns) + 0.5) / rows * (below - above);
+  const third = (value, names) => names[Math.min(2, Math.max(0, Math.floor(3 * value)))];
+  const [upright, across] = [third(y, ["top", "middle", "bottom"]), third(x, ["left", "centre", "right"])];
+  return upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;
+};
+
+const bars = (entries, label) => make("ul", { class: "bars", "aria-label": label }, ...entries.map(([text, value, shown, most]) => {
+  const row = make("li", {}, make("bdi", {}, visible(text)), make("span", { class: "amount" }), make("span", {}, shown));
+  row.style.setProperty("--share", (most > 0 ? value / most : 0).toFixed(3));
+  return row;
+}));
+
+export class Details {
+  constructor(open) {
+    this.title = make("bdi", {});
+    this.facts = make("span", { class: "facts" });
+    this.body = make("div", { class: "body", tabindex: "0", role: "region", "aria-label": "About the shown word" });
+    this.element = make("details", { class: "card", open }, make("summary", {}, this.title, this.facts), this.body);
+    this.spoken = make("p", { class: "aloud", role: "status", "aria-live": "polite" });
+  }
+
+  // Tell about a range of words, by one panel's step.
+  show(words, range, maps, table, stage) {
+    this.body.replaceChildren();
+    this.body.scrollTop = 0;
+    if (!range) {
+      this.title.textContent = "No word chosen";
+      this.facts.textContent = "";
+      this.body.append(make("p", {}, "Choose a word to see what the model could have said instead and what was subtracted."));
+      return this.#say("");
+    }
+    const rows = table.rows.slice(...range).flat();
+    const probability = rows.reduce((product, row) => product * table.tokens[row][1], 1);
+    const held = maps.has(stage) ? stage : "result";
+    const evidence = maps.evidence(held, range);
+    const place = evidence > 0 ? `, strongest at the ${where(maps, held, range)}` : "";
+    this.title.textContent = `“${words}”`;
+    this.facts.textContent = `evidence ${number(evidence)}, probability ${number(probability)}`;
+    if (range[1] - range[0] === 1) this.body.append(this.#instead(rows, table), this.#context(range[0], maps, table));
+    else this.body.append(make("p", {}, "A phrase: the map is the maximum over its words, the probability their product. Choose one word to see its candidates and context."));
+    return this.#say(`${words}: ${this.facts.textContent}${place}`);
+  }
+
+  #instead(rows, table) {
+    const block = make("section", {}, make("h3", {}, "The model’s candidates"));
+    if (rows.length === 1) {
+      const entries = table.tokens[rows[0]][2].map(([text, p]) => [text, p, number(p), 1]);
+      block.append(bars(entries, "Candidates and their probabilities"));
+      return block;
+    }
+    for (const row of rows) {
+      const [text, p, candidates] = table.tokens[row];
+      const others = candidates.slice(0, 3).map(([other, q]) => `${visible(other)} ${number(q)}`).join(", ");
+      block.append(make("p", {}, make("bdi", {}, make("b", {}, visible(text))), ` ${number(p)}; candidates: `, make("bdi", {}, others)));
+    }
+    return block;
+  }
+
+  #context(word, maps, table) {
+    const context = maps.panel.context;
+    const block = make("section", {}, make("h3", {}, "Subtracted context"));
+    if (!context) {
+      block.append(make("p", {}, `Method ${maps.panel.method} subtracts nothing.`));
+      return block;
+    }
+    const [beta, count, listed] = context[word];
+    if (!count) {
+      block.append(make("p", {}, "No earlier word, so nothing was subtracted."));
+      return block;
+    }
+    const most = listed[0][1];
+    const entry = ([row, alpha, relevance]) => [table.tokens[row][0], alpha, number(alpha, 3) + (relevance === null ? "" : `, r ${number(relevance)}`), most];
+    const split = count > 12 ? 12 : listed.length;
+    block.append(
+      make("p", {}, `β ${number(beta)} times the mean map of ${count} earlier ${count === 1 ? "token" : "tokens"}, weighted by α${split < count ? "; the heaviest:" : ":"}`),
+      bars(listed.slice(0, split).map(entry), "Earlier tokens and their weight alpha"));
+    if (listed.length > split) {
+      block.append(make("p", {}, "and the lightest:"), bars(listed.slice(split).map(entry), "The tokens with the least weight"));
+    }
+    return block;
+  }
+
+  // Read aloud once the reader has settled on a word.
+  #say(text) {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      this.spoken.textContent = text;
+    }, 300);
+  }
+}

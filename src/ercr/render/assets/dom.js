@@ -1,0 +1,32 @@
+// Small helpers around the document. Text is only ever set as text, so nothing a model said can become markup.
+
+export const make = (tag, attributes = {}, ...children) => {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children);
+  return node;
+};
+
+// Run once before the next paint, however often it was asked for.
+export const beforePaint = (run) => {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      run();
+    });
+  };
+};
+
+export const number = (value, digits = 2) => {
+  const least = 10 ** -digits;
+  return value > 0 && value < least / 2 ? `<${least}` : value.toFixed(digits);
+};
+
+export const share = (value) => `${Math.round(100 * value)} %`;
+
+export const visible = (text) => text.trim() || (text.includes("\n") ? "⏎" : "␣");

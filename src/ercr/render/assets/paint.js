@@ -1,0 +1,127 @@
+// A map over the image, in the same colours and with the same reading between cells as the library's overlays.
+
+const FAINTEST = 0.25; // maps weaker than this are not brightened to the full range: nothing must not look like something
+const DIM = 0.7;
+const LEVELS = 1024;
+
+export const top = (evidence) => Math.max(evidence, FAINTEST);
+
+// Colour and weight at a share of the full strength: dim the image, then mix the colour in; as one layer over it.
+const layer = (table, opacity, light) => {
+  const weight = opacity * light;
+  const alpha = 1 - (1 - DIM * opacity * (1 - light)) * (1 - weight);
+  const entry = 3 * Math.min(255, Math.floor(255 * (0.3 + 0.7 * light) + 0.5));
+  const colour = [0, 1, 2].map((c) => (alpha > 0 ? (table[entry + c] * weight) / alpha : 0));
+  return [...colour, alpha];
+};
+
+// The layer for every level as 32-bit pixels, ready to be copied.
+export const lookup = (table, opacity) => {
+  const pixels = new Uint8ClampedArray(4 * LEVELS);
+  for (let i = 0; i < LEVELS; i++) {
+    const [r, g, b, alpha] = layer(table, opacity, i / (LEVELS - 1));
+    pixels.set([r, g, b, 255 * alpha], 4 * i);
+  }
+  return new Uint32Array(pixels.buffer);
+};
+
+// A legend's colours: the layer over middle grey.
+export const gradient = (table, opacity) => {
+  const stops = Array.from({ length: 17 }, (_, i) => {
+    const [r, g, b, alpha] = layer(table, opacity, i / 16);
+    const mixed = [r, g, b].map((c) => Math.round(c * alpha + 128 * (1 - alpha)));
+    return `rgb(${mixed.join(" ")})`;
+  });
+  return `linear-gradient(to right, ${stops.join(", ")})`;
+};
+
+// Which two cells each pixel lies between, and how far: half-pixel centres, edge values beyond the outermost ones.
+const between = (pixels, cells, start, stop, first, last) => {
+  const low = new Int32Array(pixels);
+  const part = new Float32Array(pixels);
+  for (let i = 0; i < pixels; i++) {
+    const at = (((i + 0.5) / pixels - start) / (stop - start)) * cells - 0.5;
+    const kept = Math.min(Math.max(at, first), last);
+    low[i] = Math.min(Math.floor(kept), Math.max(last - 1, first));
+    part[i] = kept - low[i];
+  }
+  return { low, part, last };
+};
+
+export class Painter {
+  constructor(canvas, panel) {
+    this.pen = canvas.getContext("2d");
+    this.columns = panel.grid[1];
+    this.box = panel.box;
+    const { width, height } = canvas;
+    const [left, above, right, below] = panel.box;
+    const [firstRow, lastRow, firstColumn, lastColumn] = panel.extent;
+    this.x = between(width, panel.grid[1], left, right, firstColumn, lastColumn);
+    this.y = between(height, panel.grid[0], above, below, firstRow, lastRow);
+    this.image = this.pen.createImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.rows = new Float32Array(panel.grid[0] * width);
+  }
+
+  // Draw `values`, with `strongest` at full strength; without values clear the layer.
+  paint(values, strongest, colours) {
+    const { width, height } = this.image;
+    this.pen.clearRect(0, 0, width, height);
+    if (values) {
+      this.#across(values, (LEVELS - 1) / strongest);
+      this.#down(colours);
+      this.pen.putImageData(this.image, 0, 0);
+    }
+    this.#hatch(width, height);
+  }
+
+  #across(values, scale) {
+    const { low, part, last } = this.x;
+    const width = low.length;
+    for (let row = 0; row < this.rows.length / width; row++) {
+      for (let x = 0; x < width; x++) {
+        const at = row * this.columns + low[x];
+        const next = low[x] < last ? values[at + 1] : values[at];
+        this.rows[row * width + x] = (values[at] + (next - values[at]) * part[x]) * scale;
+      }
+    }
+  }
+
+  #down(colours) {
+    const { low, part, last } = this.y;
+    const width = this.x.low.length;
+    for (let y = 0; y < low.length; y++) {
+      const upper = low[y] * width;
+      const lower = Math.min(low[y] + 1, last) * width;
+      for (let x = 0; x < width; x++) {
+        const value = this.rows[upper + x] + (this.rows[lower + x] - this.rows[upper + x]) * part[y];
+        this.pixels[y * width + x] = colours[Math.min(value + 0.5, LEVELS - 1) | 0];
+      }
+    }
+  }
+
+  // What the model never saw: greyed and hatched.
+  #hatch(width, height) {
+    const [left, above, right, below] = this.box;
+    const inner = [Math.max(left, 0) * width, Math.max(above, 0) * height, Math.min(right, 1) * width, Math.min(below, 1) * height];
+    if (inner[0] < 0.5 && inner[1] < 0.5 && inner[2] > width - 0.5 && inner[3] > height - 0.5) return;
+    const pen = this.pen;
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, 0, width, height);
+    pen.rect(inner[0], inner[1], inner[2] - inner[0], inner[3] - inner[1]);
+    pen.clip("evenodd");
+    pen.clearRect(0, 0, width, height);
+    pen.fillStyle = "rgb(150 150 150 / 0.75)";
+    pen.fillRect(0, 0, width, height);
+    pen.strokeStyle = "rgb(60 60 60)";
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (let x = 0; x < width + height; x += 10) {
+      pen.moveTo(x, 0);
+      pen.lineTo(x - height, height);
+    }
+    pen.stroke();
+    pen.restore();
+  }
+}

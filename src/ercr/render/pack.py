@@ -1,0 +1,214 @@
+"""Explanations as the plain data that a page's script draws from; no HTML here.
+
+Explanations of one image with the same words share a group: one text, one panel per explanation. A panel's maps are
+bytes, 255 at each map's own peak, for every step, then every word of the prompt and the answer, then every cell; all
+in one deflated block. Rows of tokens, words and maps are counted as in the explanation: the prompt's first.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ercr.geometry import Floats
+from ercr.render.colormaps import names, table
+from ercr.render.labels import labels
+from ercr.render.picture import picture
+from ercr.render.stages import stages
+
+if TYPE_CHECKING:
+    from ercr.explanation import Explanation, Token, Word
+
+_MAP_BYTES = 5_000_000  # of all maps in a page; beyond it grids are coarsened, so that a page opens at once
+_HEAVIEST, _LIGHTEST = 12, 4  # tokens listed of a word's context
+
+
+def pack(explanations: Sequence[Explanation], word: Word | None = None) -> dict[str, Any]:
+    """Everything a page shows, opened at a word of the first explanation."""
+    images: dict[str, dict[str, Any]] = {}
+    groups: dict[Any, dict[str, Any]] = {}
+    step = _coarsening(explanations)
+    for explanation, label in zip(explanations, labels(explanations), strict=True):
+        words = (*explanation.prompt_words, *explanation.words)
+        spaces = [*_spaces(explanation.prompt_tokens, explanation.prompt_words)]
+        spaces += _spaces(explanation.tokens, explanation.words)
+        key = explanation.image.sha256()
+        images.setdefault(key, _image(explanation))
+        group = groups.setdefault(
+            (key, len(explanation.prompt_words), tuple(w.text for w in words)),
+            {
+                "image": list(images).index(key),
+                "given": explanation.provenance.get("answer") == "given",
+                "prompts": len(explanation.prompt_words),
+                "words": [[space, w.text] for space, w in zip(spaces, words, strict=True)],
+                "tables": [],
+                "panels": [],
+                "open": None if groups else _range(words, word),
+            },
+        )
+        spoken = _spoken(explanation, words)
+        if spoken not in group["tables"]:
+            group["tables"].append(spoken)
+        panel = _panel(explanation, words, step)
+        group["panels"].append({"label": label, "table": group["tables"].index(spoken), **panel})
+    return {
+        "colormaps": {name: _encode(table(name)) for name in names()},
+        "images": list(images.values()),
+        "groups": list(groups.values()),
+    }
+
+
+def _image(explanation: Explanation) -> dict[str, Any]:
+    shown = picture(explanation.image.rgb)
+    height, width = explanation.image.size
+    return {
+        "src": shown.url,
+        "size": [width, height],
+        "shown": list(shown.size),
+        "format": shown.format,
+        "lossless": shown.lossless,
+    }
+
+
+def _spaces(tokens: Sequence[Token], words: Sequence[Word]) -> list[str]:
+    """The white space before each word, which belongs to no word: a turn of the chat starts a new line."""
+    first = {word.tokens[0].row: index for index, word in enumerate(words)}
+    last = {word.tokens[-1].row for word in words}
+    spaces, open_, before = [""] * len(words), "", None
+    for token in tokens:
+        if before is not None and token.position != before + 1:
+            open_ += "\n"
+        before = token.position
+        text = token.text
+        if token.row in first:
+            spaces[first[token.row]] = _short(open_ + text[: len(text) - len(text.lstrip())])
+            open_ = ""
+        if token.row in last:
+            open_ += text[len(text.rstrip()) :] if text.strip() else ""
+        elif not text.strip() and token.row not in first:
+            open_ += text
+    if spaces:
+        spaces[0] = ""
+    return spaces
+
+
+def _short(space: str) -> str:
+    """At most one empty line or one blank."""
+    lines = space.count("\n")
+    return "\n" * min(lines, 2) if lines else " " * bool(space)
+
+
+def _range(words: Sequence[Word], word: Word | None) -> list[int] | None:
+    """First and last-plus-one index of the words that a word or phrase is made of."""
+    wanted = {token.row for token in word.tokens} if word is not None else set()
+    at = [index for index, w in enumerate(words) if wanted & {token.row for token in w.tokens}]
+    return [at[0], at[-1] + 1] if at else None
+
+
+def _spoken(explanation: Explanation, words: Sequence[Word]) -> dict[str, Any]:
+    """Tokens with their probabilities and candidates, and which of them make up each word."""
+    tokens = [
+        [t.text, _number(t.probability), [[c.text, _number(c.probability)] for c in t.candidates]]
+        for t in explanation.text_tokens
+    ]
+    return {"tokens": tokens, "rows": [[token.row for token in word.tokens] for word in words]}
+
+
+def _panel(explanation: Explanation, words: tuple[Word, ...], step: int) -> dict[str, Any]:
+    steps = stages(explanation, words)
+    stored = _grid(explanation, step)
+    levels, peaks = zip(*(_levels(_coarsen(s.maps, step)) for s in steps), strict=True)
+    provenance = explanation.provenance
+    return {
+        "method": provenance.get("method"),
+        "model": provenance.get("model"),
+        "settings": {key: value for key, value in (provenance.get("settings") or {}).items() if value is not None},
+        "versions": provenance.get("versions") or {},
+        "tokens": list(explanation.geometry.grid),
+        "grid": list(stored.grid),
+        "box": stored.box,
+        "extent": stored.extent,
+        "seen": round(explanation.seen, 4),
+        "stages": [{"key": s.key, "label": s.label, "about": s.about} for s in steps],
+        "evidence": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
+        "peaks": [[_number(float(p)) for p in peak] for peak in peaks],
+        "maps": _encode(np.frombuffer(zlib.compress(np.stack(levels).tobytes(), 6), np.uint8)),
+        "context": _context(explanation, words),
+    }
+
+
+def _context(explanation: Explanation, words: Sequence[Word]) -> list[Any] | None:
+    """For each word's first token: beta, how many tokens were subtracted, and [row, alpha, relevance] of some."""
+    alpha, beta = explanation.alpha, explanation.beta
+    if alpha is None or beta is None:
+        return None
+    entries = []
+    for word in words:
+        row = word.tokens[0].row
+        order = np.argsort(-alpha[row], kind="stable")
+        order = order[alpha[row, order] > 0]
+        listed = [*order[:_HEAVIEST], *order[_HEAVIEST:][-_LIGHTEST:]]
+        relevance = None if explanation.relevance is None else explanation.relevance[row]
+        some = [[int(j), _number(alpha[row, j]), None if relevance is None else _number(relevance[j])] for j in listed]
+        entries.append([_number(beta[row]), len(order), some])
+    return entries
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The grid that maps are stored on: box in shares of the image, extent of the cells that hold evidence."""
+
+    grid: tuple[int, int]
+    box: list[float]
+    extent: list[int]
+
+
+def _grid(explanation: Explanation, step: int) -> _Grid:
+    geometry = explanation.geometry
+    (left, top, right, bottom), (rows, columns), (height, width) = geometry.box, geometry.grid, geometry.size
+    down, across = -(-rows // step), -(-columns // step)
+    right, bottom = left + (right - left) * across * step / columns, top + (bottom - top) * down * step / rows
+    y, x = (np.flatnonzero(geometry.valid.any(axis)) // step for axis in (1, 0))
+    box = [left / width, top / height, right / width, bottom / height]
+    return _Grid((down, across), [round(v, 6) for v in box], [int(v) for v in (y[0], y[-1], x[0], x[-1])])
+
+
+def _coarsening(explanations: Sequence[Explanation]) -> int:
+    """How many cells along each side are stored as one: 1 unless the page would grow too large."""
+    size = 0
+    for explanation in explanations:
+        words, steps = len(explanation.words) + len(explanation.prompt_words), 1 if explanation.alpha is None else 3
+        size += words * steps * explanation.maps[0].size
+    return max(1, int(np.ceil(np.sqrt(size / _MAP_BYTES))))
+
+
+def _coarsen(maps: Floats, step: int) -> Floats:
+    """Means over squares of `step` cells; the last row and column are repeated to fill their squares."""
+    if step == 1 or not len(maps):
+        return maps[:, ::step, ::step]
+    count, rows, columns = maps.shape
+    padded = np.pad(maps, ((0, 0), (0, -rows % step), (0, -columns % step)), mode="edge")
+    squares = padded.reshape(count, padded.shape[1] // step, step, padded.shape[2] // step, step)
+    return np.asarray(squares.mean((2, 4)), np.float32)
+
+
+def _levels(maps: Floats) -> tuple[NDArray[np.uint8], Floats]:
+    """Maps [W, h, w] as bytes with 255 at each map's peak, and the peaks."""
+    peaks = maps.max((1, 2), initial=0.0)
+    scale = np.where(peaks > 0, peaks, 1.0)[:, None, None]
+    return np.clip(maps / scale * 255 + 0.5, 0, 255).astype(np.uint8), peaks
+
+
+def _number(value: float) -> float:
+    """Four digits are more than a page shows."""
+    return float(f"{float(value):.4g}")
+
+
+def _encode(values: NDArray[np.uint8]) -> str:
+    return base64.b64encode(values.tobytes()).decode()

@@ -20,6 +20,7 @@ from ercr.datasets.scenes.pictograms import PICTOGRAMS
 from .tokens import FIRST_SEED, PROMPTS, Speech
 
 COLOR_NAMES = tuple(COLORS)
+_SIMPLE = 0.5  # share of the easy scenes that is shown: numbers and crowds are what a model learns last
 
 
 @dataclass
@@ -63,9 +64,13 @@ class Planner(IterableDataset):  # type: ignore[type-arg]
         questions = [self._ids(self.speech.after.format(prompt=prompt)) for prompt in PROMPTS]
         while True:
             shape = rng.choice(SHAPES)
-            plans = [plan(seed + i, shape=shape) for i in range(self.size)]
+            plans: list[tuple[Layout, str]] = []
+            while len(plans) < self.size:
+                planned = plan(seed, shape=shape)
+                seed += 1
+                if _crowded(planned[0]) or rng.random() < _SIMPLE:
+                    plans.append(planned)
             plans.sort(key=lambda one: -len(one[0].objects))  # so that each slot is drawn only where it is used
-            seed += self.size
             yield self._batch(rng, plans, questions)
 
     def _ids(self, text: str) -> list[int]:
@@ -96,6 +101,12 @@ class Planner(IterableDataset):  # type: ignore[type-arg]
             text[row, :stop] = question + answer
             labels[row, len(question) : stop] = answer
         return torch.from_numpy(text), torch.from_numpy(labels)
+
+
+def _crowded(layout: Layout) -> bool:
+    """Whether a scene has four objects or more, or one of them more than once."""
+    nouns = [placed.noun for placed in layout.objects]
+    return len(nouns) > 3 or len(set(nouns)) < len(nouns)
 
 
 def _facts(layouts: list[Layout]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

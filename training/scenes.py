@@ -29,7 +29,7 @@ from .probe import probe
 from .stages import Trainer, last_stage, where
 from .tokens import train_tokenizer
 
-TRAINED_STYLES = ("openmoji", "google", "fluent")
+TRAINED_STYLES = ("openmoji", "google", "fluent", "fluent3d", "noto-v1", "emojione", "emojione-v1", "fxemoji")
 
 
 def load_sprites(path: Path, styles: tuple[str, ...]) -> Tensor:

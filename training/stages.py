@@ -36,6 +36,7 @@ class Stage:
 STAGES = (Stage("A", 0.18, 1.5e-3, 0.7), Stage("B", 0.34, 1.2e-3, 0.6), Stage("C", 0.48, 1e-3, 0.01))
 _READABLE = 0.3  # what is left of the dense loss's weight halfway through stage C
 _LENS = 0.15  # weight of the lens loss in every stage
+_CONTENT = 2.5  # weight of nouns and numbers in the caption's loss: what a caption can get wrong
 _FINE = 4  # samples along each side of a cell when its content is counted
 
 
@@ -136,7 +137,7 @@ class Trainer:
         hidden = language(self.model, embeds, positions)
         start, stop = len(self.before), len(self.before) + visual.shape[1]
         logits = self.model.lm_head(hidden[:, stop - 1 : -1])
-        caption = F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten(), ignore_index=-100)
+        caption = F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten(), self.symbols.emphasis(_CONTENT))
         lens = lens_loss(self.symbols, self.table, hidden[:, start:stop], batch, seen)
         return {"caption": caption, "lens": _LENS * lens}
 

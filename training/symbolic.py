@@ -7,6 +7,7 @@ words that the model will say are what its visual tokens are made of, and can be
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import torch
@@ -34,6 +35,9 @@ class Symbols:
         self.weights = torch.tensor(weights, device=device)
         self.colors = torch.tensor([first(" " + name) for name in COLOR_NAMES], device=device)
         self.numbers = torch.tensor([first(word) for word in NUMBER_WORDS], device=device)
+        said = [first(word.strip().capitalize()) for word in NUMBER_WORDS]
+        self.content = torch.tensor(sorted({*chain(*pieces), *said, *self.numbers.tolist()}), device=device)
+        self.vocabulary = len(tokenizer)
         self.directions = self._directions(device) if placed else None
 
     @staticmethod
@@ -42,6 +46,12 @@ class Symbols:
         generator = torch.Generator().manual_seed(0)
         basis = torch.linalg.qr(torch.randn(WIDTH, 8, generator=generator))[0].T
         return (basis * _PLACE).to(device)
+
+    def emphasis(self, weight: float) -> Tensor:
+        """A weight per token of the vocabulary: `weight` for nouns and numbers, 1 for all others."""
+        weights = torch.ones(self.vocabulary, device=self.content.device)
+        weights[self.content] = weight
+        return weights
 
     def prototypes(self, table: Tensor) -> Tensor:
         """One vector per noun [nouns, WIDTH]: its subwords' embeddings, scaled as if they were one."""

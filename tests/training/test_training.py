@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,9 @@ from training.checkpoint import load_parts
 from training.families import FAMILIES
 from training.folder import LIMIT
 from training.measure import Tally, otsu
+from training.sprites import iconify_bank, names_of
 from training.stages import STAGES, where
+from training.symbolic import Symbols
 from training.tokens import FIRST_SEED, noun_tokens, train_tokenizer
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 
@@ -128,8 +131,38 @@ def test_seeds_below_the_first_are_never_trained_on(tokenizer: object, monkeypat
 
     monkeypatch.setattr("training.batches.plan", noted)
     next(iter(Planner(tokenizer, FAMILIES["llava"].speech, 3, 3)))
-    assert len(asked) == 3
+    assert len(asked) >= 3
     assert min(asked) >= FIRST_SEED
+
+
+def test_crowded_scenes_are_shown_more_often_than_they_are_drawn(tokenizer: object) -> None:
+    first = [plan(FIRST_SEED + i)[0] for i in range(300)]
+    drawn = np.mean([len({thing.noun for thing in one.objects}) < len(one.objects) for one in first])
+    stream = iter(Planner(tokenizer, FAMILIES["llava"].speech, 100, 1))
+    count = torch.cat([next(stream).count for _ in range(3)])
+    assert float((count > 1).any(1).float().mean()) > 1.2 * drawn
+
+
+def test_nouns_and_numbers_weigh_more_than_other_words(tokenizer: object) -> None:
+    weights = Symbols(tokenizer, torch.device("cpu"), placed=False).emphasis(2.5)  # type: ignore[arg-type]
+    assert len(weights) == len(tokenizer)  # type: ignore[arg-type]
+    read = {tokenizer.decode(i): float(weights[i]) for i in range(len(weights))}  # type: ignore[attr-defined]
+    assert read[" dog"] == read[" two"] == read["Two"] == 2.5
+    assert read[" above"] == read["."] == read[" the"] == 1
+
+
+def test_an_icon_set_is_read_by_its_names_and_filled_in_where_it_lacks_one(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    (_, first), (_, second) = PICTOGRAMS[5:7]
+    body = '<path fill="#f00" d="M0 0h16v16H0z"/>'
+    icons = {"icons": {"a-name": {"body": body}}, "aliases": {"Another": {"parent": "a-name"}}}
+    (tmp_path / "icons.json").write_text(json.dumps(icons))
+    (tmp_path / "chars.json").write_text(json.dumps({first: "a-name", second.replace("-fe0f", ""): "another"}))
+    other = np.full((len(PICTOGRAMS), SIZE, SIZE, 4), 7, np.uint8)
+    bank, missing = iconify_bank(tmp_path, names_of([tmp_path]), other)
+    assert missing == len(PICTOGRAMS) - 2
+    assert bank[5, SIZE // 2, SIZE // 2].tolist() == bank[6, SIZE // 2, SIZE // 2].tolist() == [255, 0, 0, 255]
+    assert (np.delete(bank, [5, 6], 0) == 7).all()
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from ercr.commands.benchmark import benchmark
 from ercr.commands.evaluate import evaluate
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
 from ercr.commands.report import report
@@ -183,6 +184,7 @@ def models(as_json: JsonOption = None) -> None:
 app.command()(evaluate)
 app.command()(report)
 app.command()(reproduce)
+app.command()(benchmark)
 
 
 def _short(value: Any) -> str:

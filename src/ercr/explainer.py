@@ -80,6 +80,13 @@ class Explainer:
         explainer._setup(adapter, chosen, revision, compile)
         return explainer
 
+    @classmethod
+    def around(cls, adapter: Adapter, name: str) -> Explainer:
+        """An explainer of a model that is behind its adapter already."""
+        explainer = cls.__new__(cls)
+        explainer._setup(adapter, name, None, False)
+        return explainer
+
     def explain(
         self,
         image: ImageLike,

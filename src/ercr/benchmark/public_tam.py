@@ -9,13 +9,13 @@ agrees with it in what is computed, and how often.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ercr.models.base import Adapter, Prepared
+
+Floats = NDArray[np.float32]
 
 
 @torch.no_grad()
@@ -32,46 +32,54 @@ def explain(adapter: Adapter, prepared: Prepared, tokens: int) -> list[NDArray[n
     logits = [adapter.head(step[-1]) for step in out.hidden_states]
     ids = out.sequences[0].cpu().tolist()
     start, prompt = len(prepared.input_ids), prepared.prompt.tolist()
-    calls = [(0, at, ids[at]) for at in prompt]  # rounds of generation, positions, classes
-    calls += [(step, -1, ids[start + step]) for step in range(len(logits))]
-    maps, records = [], list[NDArray[np.float32]]()
+    calls = [(0, at, ids[at]) for at in prompt]  # round of generation, position, class
+    if prompt:
+        calls[0] = (0, prompt[0], int(logits[0][0, prompt[0]].argmax()))
+    calls += [(0, start - 1, ids[start - 1])]
+    calls += [(step, -1, ids[start + step]) for step in range(1, len(logits))]
+    maps, records = [], list[Floats]()
     for row, (step, position, class_id) in enumerate(calls):
-        _texts(adapter, ids, prompt, start)
+        strings = _strings(adapter, ids, prompt, start)
         column = torch.cat([logits[i][0, :, class_id] for i in range(step + 1)], -1).clip(min=0)
         scores = np.asarray(column.detach().cpu().float().numpy())
         image = torch.from_numpy(scores[prepared.visual.numpy()])
         own = np.asarray(prepared.geometry.stitch(image).numpy().ravel(), np.float32)
-        text = np.concatenate([scores[prompt], scores[start - 1 :]])[:row]
-        cleaned = _cleaned(own, records, text)
+        text = np.concatenate([scores[prompt], scores[start - 1 :]])
+        cleaned = _cleaned(own, records, text, row, strings)
         candidates = logits[step][0, position].topk(3)
         adapter.tokenizer.batch_decode(candidates.indices[:, None].tolist())
-        maps.append(_finish(cleaned, prepared.geometry.grid))
+        maps.append(_finish(cleaned, text[: len(prompt)] if row < len(prompt) else text[:row], prepared.geometry.grid))
         records.append(own)
     return maps
 
 
-def _texts(adapter: Adapter, ids: list[int], prompt: list[int], start: int) -> list[Any]:
+def _strings(adapter: Adapter, ids: list[int], prompt: list[int], start: int) -> list[str]:
     """The strings of prompt and answer, found anew for every token."""
-    parts = [ids[prompt[0] : prompt[-1] + 1] if prompt else [], ids[start:]]
-    return [adapter.tokenizer.tokenize(adapter.tokenizer.decode(part, skip_special_tokens=False)) for part in parts]
+    found = [adapter.tokenizer.tokenize(adapter.tokenizer.decode(p)) for p in ([ids[i] for i in prompt], ids[start:])]
+    return [*(found[0] + [""] * len(prompt))[: len(prompt)], *found[1]]
 
 
 def _cleaned(
-    own: NDArray[np.float32], others: list[NDArray[np.float32]], scores: NDArray[np.float32]
+    own: NDArray[np.float32],
+    records: list[NDArray[np.float32]],
+    text: NDArray[np.float32],
+    row: int,
+    strings: list[str],
 ) -> NDArray[np.float32]:
     from scipy.optimize import minimize_scalar
 
+    others = [i for i in range(row) if row < len(strings) and strings[i] != strings[row]]
     if not others:
         return own
-    weights = scores / (scores.sum() + 1e-8)
-    interference = (np.stack(others) * weights[:, None]).sum(0)
+    weights = text[others] / (text[others].sum() + 1e-8)
+    interference = (np.stack([records[i] for i in others]) * weights[:, None]).sum(0)
     factor = minimize_scalar(lambda x: np.sum((own - interference * x) ** 2)).x
     return np.asarray(np.clip(own - interference * factor, 0, None), np.float32)
 
 
-def _finish(image: NDArray[np.float32], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    span = image.max() - image.min()
-    scaled = (image - image.min()) / (span if span > 0 else 1)
+def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.uint8]:
+    low, high = min(image.min(), text.min(initial=np.inf)), max(image.max(), text.max(initial=-np.inf))
+    scaled = (image - low) / (high - low if high > low else 1)
     return (np.nan_to_num(_window_by_window(scaled.reshape(grid))) * 255).astype(np.uint8)
 
 

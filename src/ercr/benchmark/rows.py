@@ -17,6 +17,7 @@ from ercr.explainer import Explainer
 from ercr.images import load_image
 from ercr.methods import resolve
 from ercr.trace import Needs, Sample
+from ercr.trace.ranked import vocabulary_size
 from ercr.trace.record import pad_token
 
 PROMPT = "Describe it:"
@@ -38,7 +39,9 @@ class Bench:
         self.explainer, self.adapter = explainer, explainer.adapter
         self.device = explainer.adapter.device
         self.image, self.tokens, self.repeats = load_image(image), tokens, repeats
-        self._unending = {} if self.adapter.model.generation_config.eos_token_id is None else {"eos_token_id": -1}
+        never = vocabulary_size(self.adapter)  # no token has this number, so no answer ends early
+        ends = self.adapter.model.generation_config.eos_token_id
+        self._unending = {} if ends is None else {"eos_token_id": never}
         self.options = explainer._generation(tokens, self._unending or None)
 
     def sample(self, method: str) -> Sample:
@@ -72,11 +75,12 @@ def table(bench: Bench, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: _row(cost, costs[PUBLIC], costs[PLAIN]) for name, cost in counted.items()}
 
 
-def compiled(bench: Bench, plain: Cost, public: Cost) -> dict[str, dict[str, Any]]:
-    """Rows of the captured mode; `bench` holds an explainer made with compile=True, `plain` is generate's time."""
+def compiled(bench: Bench, plain: Cost, public: float) -> dict[str, dict[str, Any]]:
+    """Rows of the captured mode, once the model is in it; `plain` is what generating with a static cache takes."""
     functions = {"CAM, compiled": bench.explain("cam"), "ERCR, compiled": bench.explain("ercr")}
     costs = together(functions, bench.device, bench.repeats)
-    return {STATIC: _row(plain, public, plain), **{name: _row(cost, public, plain) for name, cost in costs.items()}}
+    base = Cost(public, (public, public), None)
+    return {STATIC: _row(plain, base, plain), **{name: _row(cost, base, plain) for name, cost in costs.items()}}
 
 
 def _row(cost: Cost, public: Cost, plain: Cost) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def _whole(bench: Bench, images: list[Image.Image], method: str, size: Any) -> C
 
 
 @torch.no_grad()
-def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> dict[str, float]:
+def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> dict[str, Any]:
     """Time on the device of all passes over pictures and prompts, over what their operations need at best.
 
     Operations cannot be counted in compiled modules: `flops` then says what the same passes took before.
@@ -127,7 +131,8 @@ def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None 
             adapter.read(adapter.embed(pack), pack.positions, pack.mask)
 
     flops, seconds = flops or operations(run), device_time(run, bench.device)
-    return {"batch": batch, "tflops": flops / 1e12, "seconds": seconds, "over_floor": seconds / (flops / PEAK)}
+    floor = flops / PEAK if bench.device.type == "cuda" else None
+    return {"batch": batch, "tflops": flops / 1e12, "seconds": seconds, "over_floor": floor and seconds / floor}
 
 
 def residual(bench: Bench, lengths: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,160 @@
+"""A whole benchmark as one document: the efficiency table, throughput, streaming and growth, all from one run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ercr.benchmark.measure import together
+from ercr.benchmark.rows import (
+    PUBLIC,
+    STATIC,
+    TABLE,
+    Bench,
+    bulk,
+    compiled,
+    picture,
+    prefill,
+    residual,
+    streaming,
+    table,
+)
+from ercr.explainer import Explainer
+from ercr.version import __version__
+
+Say = Callable[[str], object]
+_GROWTH = {
+    "answer": (16, 64, 256, 1024),
+    "image": (256, 576, 1024, 2304, 4096),
+    "views": (1, 2, 3, 4, 6, 8),
+    "residual": (16, 64, 256, 1024),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure, and on what."""
+
+    methods: Sequence[str] = ("cam", "tam")
+    tokens: int = 16
+    grid: tuple[int, int] = (17, 23)
+    cell: int = 28  # pixels of a picture per token of the grid
+    repeats: int = 5
+    batches: Sequence[int] = (1, 8)
+    images: int = 32  # of the runs from pictures to explanations
+    captured: bool = False  # also the mode of captured graphs
+    growth: bool = False
+
+
+def benchmark(explainer: Explainer, wanted: Wanted, say: Say = lambda text: None) -> dict[str, Any]:
+    """Every figure from one model in one process; the captured mode comes last, because it changes the model."""
+    bench = Bench(explainer, picture(wanted.grid, wanted.cell), wanted.tokens, wanted.repeats)
+    document = _head(bench, wanted)
+    say("rows")
+    rows = table(bench, wanted.methods)
+    document["rows"] = [_entry(name, row) for name, row in rows.items()]
+    say("streaming")
+    document["streaming"] = streaming(bench)
+    say("prefill")
+    document["prefill"] = [{"mode": "eager", **prefill(bench, max(wanted.batches))}]
+    document["bulk"] = []
+    _bulk(document, bench, wanted, "eager", say)
+    if wanted.growth:
+        document["growth"] = growth(bench, wanted, say)
+    if wanted.captured:
+        _captured(document, bench, wanted, rows[PUBLIC]["seconds"], say)
+    return document
+
+
+def _head(bench: Bench, wanted: Wanted) -> dict[str, Any]:
+    import transformers
+
+    prepared = bench.sample("ercr").prepared
+    cuda = bench.device.type == "cuda"
+    return {
+        "format": 1,
+        "model": bench.explainer.name,
+        "device": torch.cuda.get_device_name(bench.device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "dtype": str(bench.adapter.model.dtype).removeprefix("torch."),
+        "grid": list(prepared.geometry.grid),
+        "prompt_tokens": len(prepared.input_ids),
+        "new_tokens": wanted.tokens,
+        "repeats": wanted.repeats,
+        "versions": {
+            "ercr": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _entry(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    method = {**TABLE, "CAM, compiled": None, "ERCR, compiled": None}.get(name, name)
+    known = {} if method is None or name.startswith(("TAM, public", "plain")) else {"method": method}
+    return {"name": name, **known, **row}
+
+
+def _bulk(document: dict[str, Any], bench: Bench, wanted: Wanted, mode: str, say: Say) -> None:
+    say(f"bulk, {mode}")
+    baseline = next(row["seconds"] for row in document["rows"] if row["name"] == PUBLIC)
+    for row in bulk(bench, wanted.batches, wanted.images):
+        speed = max(row["images_per_second"], row.get("from_pictures", 0.0))
+        document["bulk"].append({"mode": mode, **row, "over_public": speed * baseline})
+
+
+def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, public: float, say: Say) -> None:
+    from ercr.trace.compiled import Compiled
+
+    say("generation with a static cache")
+    baseline = next(row for row in document["rows"] if row["name"] == PUBLIC)
+    plain = together({STATIC: bench.generate(cache_implementation="static")}, bench.device, wanted.repeats)[STATIC]
+    say("captured passes")
+    said = [token.id for token in _first(bench).text_tokens]
+    bench.adapter.compiled = Compiled(bench.adapter)
+    for name, row in compiled(bench, plain, baseline["seconds"]).items():
+        document["rows"].append(_entry(name, row))
+    document["same_tokens"] = said == [token.id for token in _first(bench).text_tokens]
+    flops = document["prefill"][0]["tflops"] * 1e12
+    document["prefill"].append({"mode": "captured", **prefill(bench, max(wanted.batches), flops=flops)})
+    _bulk(document, bench, wanted, "captured", say)
+
+
+def _first(bench: Bench) -> Any:
+    results: Any = bench.explain("ercr")()
+    return results[0][0]
+
+
+def growth(bench: Bench, wanted: Wanted, say: Say) -> dict[str, list[dict[str, Any]]]:
+    """Seconds and peak memory of ERCR by the length of the answer, the size of the picture and the number of views."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for tokens in _GROWTH["answer"]:
+        say(f"growth: answers of {tokens} tokens")
+        longer = Bench(bench.explainer, bench.image.rgb, tokens, 2)
+        _add(found, "answer", tokens, longer, "ercr")
+    for cells in _GROWTH["image"]:
+        say(f"growth: pictures of {cells} tokens")
+        side = round(cells**0.5)
+        larger = Bench(bench.explainer, picture((side, side), wanted.cell), wanted.tokens, 2)
+        shown = larger.sample("cam").prepared.geometry.tokens  # a model may limit or fix the size of its pictures
+        if all(row["image"] != shown for row in found.get("image", [])):
+            _add(found, "image", shown, larger, "ercr")
+    for views in _GROWTH["views"]:
+        say(f"growth: {views} views")
+        _add(found, "views", views, bench, f"ercr:views={views}")
+    say("growth: the residual alone")
+    found["residual"] = list(residual(bench, _GROWTH["residual"]))
+    return found
+
+
+def _add(found: dict[str, list[dict[str, Any]]], kind: str, number: int, bench: Bench, method: str) -> None:
+    functions = {"ercr": bench.explain(method), "generate": bench.generate()}
+    costs = together(functions, bench.device, 2)
+    row: dict[str, Any] = {kind: number, "grid": list(bench.sample("cam").prepared.geometry.grid)}
+    for name, cost in costs.items():
+        row |= {f"{name}_seconds": cost.seconds, f"{name}_memory_gb": cost.memory_gb}
+    found.setdefault(kind, []).append(row)

@@ -1,0 +1,132 @@
+"""`ercr benchmark`: what explaining costs on this machine, every row in the same run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ercr.commands.options import JsonOption, ModelOption, load_model
+from ercr.errors import InputError
+from ercr.output import check_outputs, emit_data, make_folder, notes, results
+
+if TYPE_CHECKING:
+    from ercr.explainer import Explainer
+
+
+def benchmark(
+    model: ModelOption = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Random weights in the shape of qwen2-vl-2b, qwen2-vl-7b, llava-1.5-7b or internvl3-2b."),
+    ] = None,
+    methods: Annotated[str, typer.Option(help="Rows beside the paper's: names, or all.")] = "cam,tam",
+    tokens: Annotated[int, typer.Option(help="New tokens.")] = 16,
+    grid: Annotated[
+        str, typer.Option(help="Rows x columns of visual tokens, where the model follows the picture's size.")
+    ] = "17x23",
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
+    images: Annotated[int, typer.Option(help="Pictures of a bulk run; batches above this start from tensors.")] = 32,
+    repeats: Annotated[int, typer.Option(help="Turns; figures are medians.")] = 5,
+    compile_: Annotated[bool, typer.Option("--compile", help="Also the mode of captured graphs; needs a GPU.")] = False,
+    growth: Annotated[bool, typer.Option("--growth", help="Also how time and memory grow.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for benchmark.json, benchmark.md and plots.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    as_json: JsonOption = None,
+) -> None:
+    """Measure time, memory and operations of methods beside what the public TAM code does."""
+    from ercr.benchmark.run import Wanted
+    from ercr.benchmark.run import benchmark as run
+
+    check_outputs([], as_json)
+    names = _methods(methods)
+    if out is not None:
+        make_folder(out)
+    explainer = _explainer(model, shape, device, dtype)
+    if compile_ and explainer.adapter.device.type != "cuda":
+        raise InputError("Captured graphs need a GPU: leave --compile away.")
+    wanted = Wanted(
+        names, tokens, _grid(grid), _cell(explainer), repeats, _numbers("batches", batches), images, compile_, growth
+    )
+    document = run(explainer, wanted, lambda text: notes.print(f"measuring {text} …"))
+    if out is not None:
+        _write(document, out)
+    if as_json is not None:
+        emit_data(document, as_json)
+        return
+    from rich.markdown import Markdown
+
+    from ercr.benchmark.show import markdown
+
+    if results.is_terminal:
+        results.print(Markdown(markdown(document)))
+    else:
+        print(markdown(document), end="")
+
+
+def _methods(text: str) -> list[str]:
+    from ercr.methods import methods, resolve
+
+    names = [name for name in methods() if name != "ercr"] if text == "all" else [t for t in text.split(",") if t]
+    for name in names:
+        resolve(name)
+    return names
+
+
+def _explainer(model: str | None, shape: str | None, device: str, dtype: str) -> Explainer:
+    if shape is None:
+        return load_model(model, device, dtype)
+    if model is not None:
+        raise InputError("Give --model or --shape, not both.")
+    import torch
+
+    from ercr.explainer import Explainer
+    from ercr.models.shapes import random_adapter
+
+    cuda = torch.cuda.is_available()
+    chosen = ("cuda" if cuda else "cpu") if device == "auto" else device
+    precision = getattr(torch, ("bfloat16" if cuda else "float32") if dtype == "auto" else dtype, None)
+    if not isinstance(precision, torch.dtype):
+        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
+    return Explainer.around(random_adapter(shape, chosen, precision), f"random weights, {shape}")
+
+
+def _cell(explainer: Explainer) -> int:
+    """Pixels of a picture per visual token, where the family's grid follows the picture."""
+    processor: Any = explainer.adapter.image_processor
+    return int(getattr(processor, "patch_size", 0) or 14) * int(getattr(processor, "merge_size", 0) or 2)
+
+
+def _grid(text: str) -> tuple[int, int]:
+    numbers = _numbers("grid", text.replace("x", ","))
+    if len(numbers) != 2:
+        raise InputError(f"A grid is rows x columns, such as 17x23, not {text!r}.")
+    return numbers[0], numbers[1]
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{name} must be whole numbers, not {text!r}.") from None
+    if min(numbers) < 1:
+        raise InputError(f"{name} must be at least 1, not {text!r}.")
+    return numbers
+
+
+def _write(document: dict[str, Any], folder: Path) -> None:
+    from ercr.benchmark.show import markdown, plot
+    from ercr.storage import write_atomic
+
+    write_atomic(folder / "benchmark.json", (json.dumps(document, indent=1) + "\n").encode())
+    write_atomic(folder / "benchmark.md", markdown(document).encode())
+    try:
+        plot(document, folder)
+    except ImportError:
+        notes.print("No plots: they need matplotlib.")
+    notes.print(f"wrote {folder / 'benchmark.json'} and {folder / 'benchmark.md'}")

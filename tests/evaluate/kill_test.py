@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import random
 import shutil
 import signal
@@ -17,6 +18,10 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+
+
+def parts_in(run: Path) -> int:
+    return len(list((run / "parts").glob("part-*.parquet")))
 
 
 def main() -> None:
@@ -37,20 +42,23 @@ def main() -> None:
     subprocess.run([*command, "--out", str(folder / "whole")], check=True, capture_output=True)
     whole = time.perf_counter() - started
     print(f"ran through in {whole:.0f} s", flush=True)
-    rng, killed = random.Random(arguments.seed), 0
-    # each attempt should get through loading and some parts, but hardly ever to the end
+    rng, killed, each = random.Random(arguments.seed), 0, whole / math.ceil(arguments.scenes / 8)
     while killed < arguments.kills:
-        process = subprocess.Popen([*command, *spread, "--out", str(folder / "killed")], stderr=subprocess.DEVNULL)
-        try:
-            process.wait(rng.uniform(0.02, 0.25) * whole)
+        before = parts_in(folder / "killed")
+        process = subprocess.Popen(
+            [*command, *spread, "--out", str(folder / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wanted = before + rng.choice((0, 1, 1, 2))  # none: while it loads, or in its first part
+        while process.poll() is None and parts_in(folder / "killed") < wanted:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, each) + (rng.uniform(0, 10) if wanted == before else 0))
+        if process.poll() is not None:
             print("finished before it was killed", flush=True)
             break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            killed += 1
-            parts = len(list((folder / "killed" / "parts").glob("part-*.parquet")))
-            print(f"kill {killed}: {parts} parts", flush=True)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+        print(f"kill {killed}: {parts_in(folder / 'killed')} parts", flush=True)
     subprocess.run([*command, *spread, "--out", str(folder / "killed")], check=True, capture_output=True)
     digests = [
         hashlib.sha256((folder / name / "rows.parquet").read_bytes()).hexdigest() for name in ("whole", "killed")

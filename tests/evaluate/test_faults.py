@@ -66,6 +66,19 @@ def test_a_bad_sample_becomes_a_row_with_its_reason(explainer, tmp_path):
     assert run.log()[0]["failed"] == 2
 
 
+def test_failed_samples_can_be_tried_again(explainer, tmp_path, undisturbed):
+    def fails(images, methods):
+        if images[0] == Scenes(3)[0].image:
+            raise OSError("the disk was away")
+
+    run = evaluate(Failing(explainer, fails), out=tmp_path / "run", **OPTIONS)
+    assert [key for key, (status, _) in summary(run).items() if status == "failed"] == [(0, "cam"), (0, "ercr")]
+    kept = run.part_path(1).stat().st_mtime_ns
+    evaluate(explainer, out=run.path, retry_failed=True, **OPTIONS)
+    assert (run.path / "rows.parquet").read_bytes() == (undisturbed.path / "rows.parquet").read_bytes()
+    assert run.part_path(1).stat().st_mtime_ns == kept
+
+
 def test_one_method_that_fails_leaves_the_others(explainer, tmp_path):
     def fails(images, methods):
         if "ercr" in methods and len(images[0].getbands()) == 3 and images[0] == Scenes(3)[2].image:

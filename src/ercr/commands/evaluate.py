@@ -43,6 +43,7 @@ def evaluate(
     baseline: Annotated[Literal["mean", "blur"], typer.Option(help="What deleted pixels become.")] = "mean",
     suppression: Annotated[bool, typer.Option("--suppression", help="Compare with maps without context.")] = False,
     part_size: Annotated[int, typer.Option(help="Samples that are written together.")] = 32,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed samples again.")] = False,
     maps: Annotated[bool, typer.Option("--maps", help="Keep the maps in the rows.")] = False,
     answers: Annotated[
         Literal["generated", "references"], typer.Option(help="Explain what the model says, or the first reference.")
@@ -74,6 +75,7 @@ def evaluate(
                 engine=engine,
                 workers=workers,
                 batch_size=_batch_size(batch_size),
+                retry_failed=retry_failed,
                 begin=bar.begin,
                 progress=bar.advance,
                 protocol=protocol,
@@ -144,6 +146,7 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
     from ercr.evaluate.figures import failures
 
     settings = run.settings
+    failed = run.table(["index", "status", "reason"])
     return {
         "run": str(run.path),
         "model": settings["model"]["name"],
@@ -151,7 +154,7 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
         "protocol": settings["protocol"]["text"],
         "tagger": settings["tagger"],
         "figures": run.figures(),
-        "failures": failures(run.table()),
+        "failures": failures(failed),
         "seconds": round(seconds, 1),
     }
 
@@ -160,7 +163,9 @@ def _show(summary: dict[str, Any]) -> None:
     table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
     for method, figures in summary["figures"].items():
         cells = [figures.get(name) for name in _SHOWN]
-        table.add_row(method, *(f"{100 * cell['value']:.1f}" if cell and cell["value"] is not None else "–" for cell in cells))
+        table.add_row(
+            method, *(f"{100 * cell['value']:.1f}" if cell and cell["value"] is not None else "–" for cell in cells)
+        )
     results.print(table)
     notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
     for kind, count in summary["failures"].items():

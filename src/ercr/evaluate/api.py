@@ -33,6 +33,7 @@ def evaluate(
     engine: Literal["local", "ray"] = "local",
     workers: int = 1,
     batch_size: BatchSize = "auto",
+    retry_failed: bool = False,
     begin: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -40,19 +41,24 @@ def evaluate(
     """Evaluate methods on a dataset into the folder `out`; what is there already is kept, and only the rest computed.
 
     `model` is a name or an `Explainer`, `dataset` is `name:where` or a sequence of samples, `methods` a list such as
-    `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). `begin` is told how
-    many samples there are and how many are done, `progress` every part that is finished.
+    `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). Samples that failed
+    stay as they are unless `retry_failed`. `begin` is told how many samples there are and how many are done,
+    `progress` every part that is finished.
     """
     plan, samples = _plan(model, dataset, methods, options)
     choose("engine", engine, "local", "ray")
     if workers < 1 or (batch_size != "auto" and batch_size < 1):
         raise InputError("workers and batch_size must be at least 1.")
+    if workers > 1 and engine == "local":
+        raise InputError("Several workers need the engine 'ray'.")
     run = Run(Path(out))
     parts = plan.parts(samples)
     if not parts:
         raise InputError(f"The dataset {plan.dataset} has no samples.")
     with run.locked():
         run.check(plan.settings(samples))
+        if retry_failed:
+            run.forget_failures()
         missing = [number for number in range(len(parts)) if not run.has(number)]
         if begin is not None:
             begin(plan.count(samples), plan.count(samples) - sum(len(parts[number]) for number in missing))

@@ -10,6 +10,7 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ercr.evaluate.schema import FAITHFULNESS, SUPPRESSION
 from ercr.metrics import faithfulness, suppression
 from ercr.metrics.pooled import Interval, Pooled
 
@@ -21,6 +22,9 @@ _WORDS = {
     "recall": "object_recall",
 }
 _SAMPLES = {"rouge_l": "rouge_l", "meteor": "meteor"}
+_TOKENS = [name for name, _ in (*SUPPRESSION, *FAITHFULNESS)]
+COLUMNS = ["index", "sample", "method", "status", "reason", "kind", "category"]
+COLUMNS += [*_WORDS.values(), *_SAMPLES.values(), *_TOKENS]  # all that figures are made of
 
 
 def pool(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, Pooled]:

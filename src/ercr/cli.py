@@ -93,7 +93,7 @@ def explain(
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("demo"),
     model: ModelOption = None,
-    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 2946,
+    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 5895,
     as_json: JsonOption = None,
 ) -> None:
     """Draw a scene, let the packaged model describe it, and show the evidence for every word."""

@@ -184,7 +184,8 @@ def _coarsening(explanations: Sequence[Explanation]) -> int:
     size = 0
     for explanation in explanations:
         words, steps = len(explanation.words) + len(explanation.prompt_words), 1 if explanation.alpha is None else 3
-        size += words * steps * explanation.maps[0].size
+        rows, columns = explanation.geometry.grid
+        size += words * steps * rows * columns
     return max(1, int(np.ceil(np.sqrt(size / _MAP_BYTES))))
 
 

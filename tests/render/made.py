@@ -1,0 +1,99 @@
+"""Explanations made by hand, without a model: known maps, contexts that add up, any text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from ercr.explanation import Candidate, Explanation, Token
+from ercr.geometry import Box, Geometry, Panel
+from ercr.images import LoadedImage
+
+PROMPT = ("Describe", " this", " image", ".")
+ANSWER = ("A", " red", " kang", "aroo", " beside", " a", " small", " dog", ",", " and", " a", " house", ".")
+
+
+def photo(size: tuple[int, int] = (90, 130), seed: int = 3) -> Image.Image:
+    """Blobs of colour on noise; size is height and width."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0 : size[0], 0 : size[1]]
+    base = np.stack([128 + 80 * np.sin(x / 9), 128 + 80 * np.cos(y / 7), (x + y) % 255], -1)
+    return Image.fromarray(np.clip(base + rng.normal(0, 12, base.shape), 0, 255).astype(np.uint8))
+
+
+def explanation(
+    answer: Sequence[str] = ANSWER,
+    prompt: Sequence[str] = PROMPT,
+    *,
+    image: Image.Image | None = None,
+    grid: tuple[int, int] = (6, 9),
+    box: Box | None = None,
+    method: str = "ercr",
+    model: str = "made-by-hand",
+    seed: int = 0,
+) -> Explanation:
+    """One blob of evidence per token at a place of its own; `ercr` and `tam` subtract the mean of earlier maps."""
+    picture = image or photo()
+    rng = np.random.default_rng(seed)
+    pieces = [*prompt, *answer, "</s>"]
+    context = method in ("ercr", "tam")
+    before = _blobs(rng, len(pieces), grid)
+    alpha, beta, subtracted = _context(before)
+    geometry = Geometry((picture.height, picture.width), (Panel(grid, box or (0, 0, picture.width, picture.height)),))
+    loaded = LoadedImage(picture)
+    return Explanation(
+        image=loaded,
+        geometry=geometry,
+        text_tokens=tuple(_token(rng, row, text, len(prompt), len(pieces)) for row, text in enumerate(pieces)),
+        maps=np.clip(before - subtracted, 0, 1).astype(np.float32) * geometry.valid if context else before,
+        provenance={
+            "model": model,
+            "method": method,
+            "settings": {"layer": -1},
+            "answer": "generated",
+            "versions": {"ercr": "0"},
+            "image": {"sha256": loaded.sha256(), "size": list(loaded.size)},
+        },
+        stages={"evidence": before},
+        alpha=alpha if context else None,
+        beta=beta if context else None,
+        relevance=rng.random(alpha.shape).astype(np.float32) if context else None,
+    )
+
+
+def _blobs(rng: np.random.Generator, count: int, grid: tuple[int, int]) -> np.ndarray:
+    y, x = np.mgrid[0 : grid[0], 0 : grid[1]]
+    centre = rng.random((count, 2)) * grid
+    width = 0.15 * min(grid)
+    far = (y - centre[:, 0, None, None]) ** 2 + (x - centre[:, 1, None, None]) ** 2
+    strength = rng.uniform(0.15, 1.0, (count, 1, 1))
+    noise = rng.random((count, *grid)) * 0.05
+    return np.clip(strength * np.exp(-far / (2 * width**2)) + noise, 0, 1).astype(np.float32)
+
+
+def _context(before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    count = len(before)
+    alpha = np.tril(np.ones((count, count), np.float32), -1)
+    alpha[:, -1] = 0
+    alpha /= np.maximum(alpha.sum(1, keepdims=True), 1)
+    flat = before.reshape(count, -1)
+    context = alpha @ flat
+    beta = ((flat * context).sum(1) / ((context**2).sum(1) + 1e-8)).astype(np.float32)
+    return alpha, beta, (beta[:, None] * context).reshape(before.shape)
+
+
+def _token(rng: np.random.Generator, row: int, text: str, prompts: int, count: int) -> Token:
+    probability = float(rng.uniform(0.2, 1))
+    others = tuple(Candidate(f" other{i}", 100 + i, (1 - probability) / (i + 2)) for i in range(4))
+    return Token(
+        text=text,
+        id=row,
+        row=row,
+        position=row,
+        kind="prompt" if row < prompts else "answer",
+        special=row == count - 1,
+        probability=probability,
+        candidates=(Candidate(text, row, probability), *others),
+    )

@@ -177,7 +177,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
         "dtype": str(model.dtype).removeprefix("torch."),
         "dataset": dataset,
         "samples": len(samples),
-        "tokens": TOKENS,
+        "new_tokens": TOKENS,
         "rows": rows,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,22 @@ def _warnings(runs: Sequence[Evaluated]) -> list[str]:
     taggers = dict.fromkeys(str(run.settings.get("tagger")) for run in runs)
     if len(taggers) > 1:
         found.append(f"The runs used different taggers ({', '.join(taggers)}), so their words may not be the same.")
+    for one, other in combinations(runs, 2):
+        changed = _changes(one, other) if (one.model, one.dataset) == (other.model, other.dataset) else []
+        if changed:
+            found.append(f"{one.path} and {other.path} were run differently: {'; '.join(changed[:3])}.")
     nothing = [str(run.path) for run in runs if not run.images]
     return found + [f"{path} has no rows yet." for path in nothing]
+
+
+def _changes(one: Evaluated, other: Evaluated) -> list[str]:
+    """How the model ran differently in two runs of the same model on the same pictures."""
+    first, second = (
+        {**run.settings["model"], "longest answer": run.settings.get("max_new_tokens")} for run in (one, other)
+    )
+    differ = [key for key in first.keys() & second.keys() if first[key] != second[key]]
+    # a hash tells nobody anything
+    return [key if key == "weights" else f"{key} {first[key]} and {second[key]}" for key in sorted(differ)]
 
 
 def _chosen(sections: Sequence[Section], only: Collection[str] | None) -> list[Section]:

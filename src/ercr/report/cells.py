@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,7 +119,7 @@ def _figures(line: Line, kind: Kind) -> dict[str, Figure]:
     for group, cell in line.cells.items():
         known, published = cell.scores.summary(kind.part), kind.paper(cell) or {}
         for measure in kind.measures:
-            if measure.key in known:
+            if measure.key in known and math.isfinite(known[measure.key].value):
                 cells[_key(group, measure)] = as_figure(known[measure.key], measure, published.get(measure.key))
     return cells
 

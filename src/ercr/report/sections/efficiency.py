@@ -2,7 +2,7 @@
 
 The file, as `ercr benchmark` writes it:
 
-    {"format": 1, "model": "…", "device": "NVIDIA H200", "dtype": "bfloat16", "dataset": "coco:…", "samples": 100,
+    {"format": 1, "model": "…", "device": "NVIDIA H200", "dtype": "bfloat16", "new_tokens": 16,
      "rows": [{"method": "tam", "tflops": 3.5, "memory_gb": 6.8, "forwards": 1, "seconds_per_sample": 1.6,
                "overhead": 1.0}, …]}
 
@@ -51,7 +51,8 @@ def _row(entry: dict[str, Any]) -> Row:
     if entry.get("method") is None:
         return Row((str(entry["name"]),), figures)
     spec = read(str(entry["method"]))
-    return Row((str(entry.get("name") or spec.label),), figures, "" if spec.told else spec.text, is_ours(spec))
+    name = spec.label if entry.get("name") in (None, spec.text) else str(entry["name"])
+    return Row((name,), figures, "" if spec.told else spec.text, is_ours(spec))
 
 
 def _beside(row: Row, model: str) -> Row:
@@ -81,7 +82,7 @@ def _fine(column: Column, rows: Sequence[Row]) -> Column:
 
 
 def _fact(benchmark: dict[str, Any]) -> str:
-    names = {"device": "", "dtype": "", "dataset": "", "samples": " pictures", "tokens": " tokens"}
+    names = {"device": "", "dtype": "", "dataset": "", "samples": " pictures", "new_tokens": " new tokens"}
     known = [f"{benchmark[key]}{ending}" for key, ending in names.items() if benchmark.get(key) is not None]
     return " · ".join(known) or "device not recorded"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ercr.report import paper
 from ercr.report.cells import Cell, Cells, Kind, Line, Measure, is_ours, make_differences, make_table, slug
 from ercr.report.document import Plot, Section, Series, Table
@@ -42,6 +44,7 @@ def faithfulness(cells: Cells, reference: str | None) -> Section | None:
         kind = _kind([line.cells[""] for line in lines])
         title = f"Deletion and insertion on {dataset}"
         table = make_table(f"faithfulness-{slug(dataset)}", title, ("Model", "Method"), kind, lines)
+        table = replace(table, notes=(*table.notes, _baselines([line.cells[""] for line in lines])))
         tables += filter(None, [table, make_differences(table, kind, lines, reference)])
         for model in cells.models:
             plots += _curves(model, dataset, [line.cells[""] for line in lines if line.block == model])
@@ -51,6 +54,15 @@ def faithfulness(cells: Cells, reference: str | None) -> Section | None:
         "the mean height of the curve over all budgets."
     )
     return Section("faithfulness", "Faithfulness", text, tuple(tables), tuple(plots)) if tables else None
+
+
+def _baselines(cells: list[Cell]) -> str:
+    """What stands where pixels are missing; of every model, where they differ."""
+    names = {"mean": "the picture's mean colour", "blur": "the picture behind a strong blur"}
+    found = {cell.run.model: names.get(str(cell.run.settings.get("baseline", "mean")), "unknown") for cell in cells}
+    kinds = dict.fromkeys(found.values())
+    told = next(iter(kinds)) if len(kinds) == 1 else ", ".join(f"{kind} ({model})" for model, kind in found.items())
+    return f"Missing pixels are {told}."
 
 
 def _curves(model: str, dataset: str, cells: list[Cell]) -> list[Plot]:

@@ -10,8 +10,11 @@ from PIL import Image
 import ercr
 from ercr.bulk import Sizes
 from ercr.errors import InputError
+from ercr.methods import resolve
+from ercr.methods.together import mapped, run
 from ercr.models.chat import as_messages
 from ercr.models.packed import attend, group_segments
+from ercr.trace import Sample, trace_samples
 from tests.tiny import MAKERS
 
 PROMPT = "What is in the picture?"
@@ -70,6 +73,26 @@ def test_attention_in_groups_equals_attention_piece_by_piece():
         ]
         expected = torch.cat([part.transpose(0, 1).flatten(1) for part in parts])
         torch.testing.assert_close(attend(q, k, v, groups, 0.3), expected)
+
+
+@pytest.mark.parametrize("spec", ["cam", "tam", "ercr", "ercr:context=tam,normalize=joint", "ercr:views=1"])
+def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
+    method, settings = resolve(spec)
+    for family in ("qwen2_vl", "internvl"):
+        adapter, image = load(family).adapter, pictures()[0]
+        prepared = adapter.prepare(image, as_messages(PROMPT))
+        answers = [adapter.encode_answer(text) for text in ("a dog", "two umbrellas near a cat", "it is raining")]
+        samples = [Sample(image, prepared, answer) for answer in answers]
+        traces = trace_samples(adapter, samples, method.needs(settings), {})
+        for trace, (evidence, result) in zip(traces, mapped(method, settings, traces), strict=True):
+            alone, refined = run(method, settings, trace)
+            torch.testing.assert_close(evidence.maps, alone.maps)
+            torch.testing.assert_close(result.maps, refined.maps)
+            for name in ("alpha", "beta", "relevance"):
+                one, other = getattr(result, name), getattr(refined, name)
+                assert (one is None) == (other is None)
+                if one is not None:
+                    torch.testing.assert_close(one, other)
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(load):

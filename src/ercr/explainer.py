@@ -17,6 +17,7 @@ from ercr.explanation import Explanation
 from ercr.images import ImageLike, LoadedImage, load_image
 from ercr.methods.base import Evidence, Method, Result
 from ercr.methods.registry import resolve
+from ercr.methods.together import run_all
 from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
@@ -211,9 +212,12 @@ class Explainer:
                 replace(sample, answer=trace.ids[trace.input_length :])
                 for sample, trace in zip(samples, traces, strict=True)
             ]
-            for row, (trace, (image, _, answer)) in enumerate(zip(traces, items, strict=True)):
-                for index in members:
-                    jobs[row][index] = _run(image, trace, resolved[index], options if answer is None else None)
+            for index in members:
+                method, settings = resolved[index]
+                found = run_all(method, settings, traces)
+                for row, (trace, item, parts) in enumerate(zip(traces, items, found, strict=True)):
+                    spoken = options if item[2] is None else None
+                    jobs[row][index] = Explained(item[0], trace, method, settings, spoken, *parts)
         made = iter(describe(self.adapter, self.name, self.revision, [job for row in jobs for job in row]))
         return [[next(made) for _ in resolved] for _ in items]
 
@@ -291,16 +295,6 @@ class Explainer:
             # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         return options
-
-
-def _run(image: LoadedImage, trace: Trace, chosen: Chosen, options: dict[str, Any] | None) -> Explained:
-    """A method on a trace; the result stays on the device."""
-    method, settings = chosen
-    rows = slice(0, len(trace.rows))
-    with torch.no_grad():
-        evidence = method.evidence(trace, rows, settings)
-        result = method.refine(trace, evidence.maps, rows, settings)
-    return Explained(image, trace, method, settings, options, evidence, result)
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:

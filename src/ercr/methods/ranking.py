@@ -18,15 +18,15 @@ def rank_biased_overlap(targets: Tensor, others: Tensor, p: float, vocabulary: i
     depth = targets.shape[1]
     tails = tail_weights(depth, p, targets.device)
     rank = torch.arange(depth, device=targets.device, dtype=torch.uint8)
-    overlap = torch.empty(len(targets), len(others), device=targets.device)
     step = max(1, _CHUNK_ENTRIES // max(vocabulary, others.numel()))
+    parts = []
     for start in range(0, len(targets), step):
         chunk = targets[start : start + step]
-        table = torch.full((len(chunk), vocabulary), depth, dtype=torch.uint8, device=targets.device)
-        table.scatter_(1, chunk, rank.expand_as(chunk))
+        empty = torch.full((len(chunk), vocabulary), depth, dtype=torch.uint8, device=targets.device)
+        table = empty.scatter(1, chunk, rank.expand_as(chunk))
         found = table[:, others]  # [c, S, k]: the rank in the target's list of each item of the other lists
-        overlap[start : start + step] = tails[torch.maximum(found, rank).long()].sum(-1)
-    return overlap
+        parts.append(tails[torch.maximum(found, rank).long()].sum(-1))
+    return torch.cat(parts) if parts else tails.new_zeros(0, len(others))
 
 
 def tail_weights(depth: int, p: float, device: torch.device) -> Tensor:

@@ -95,6 +95,19 @@ def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
                     torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("family", MAKERS)
+def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, load):
+    adapter = load(family).adapter
+    for image in pictures()[1:4]:
+        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._raw)]
+        views = [a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter._raw), prepared, strict=True)]
+        for official, raw in (prepared, views):
+            assert raw.pixels["pixel_values"].dtype == torch.uint8
+            expected, found = (adapter.pack([one], 0).pixels["pixel_values"] for one in (official, raw))
+            assert torch.equal(expected, found)
+            assert official.geometry == raw.geometry
+
+
 def test_out_of_memory_halves_the_batch_and_goes_on(load):
     sizes, sizes_seen = Sizes(8, load("llava").adapter), []
 

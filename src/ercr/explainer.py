@@ -260,7 +260,7 @@ class Explainer:
         ahead: Sequence[Needs] = (),
     ) -> Sample:
         """A sample ready to run; `ahead` says which views to prepare now instead of when they are run."""
-        adapter = self.adapter
+        adapter = self.adapter.in_bulk if ahead else self.adapter
         sample = Sample(image.rgb, adapter.prepare(image.rgb, as_messages(prompt)), self._answer(answer))
         if not ahead:
             return sample

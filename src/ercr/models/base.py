@@ -6,8 +6,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from ercr.errors import InputError
 from ercr.geometry import Geometry
 from ercr.models.chat import Message, render_chat
+from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
 
 ViewKind = Literal["pad", "interpolate"]
 
@@ -222,9 +224,7 @@ class Adapter(ABC):
         images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
         to = self.device
         # joined on the device: samples lie in pinned memory where they were prepared in the background
-        pixels = {
-            key: torch.cat([s.pixels[key].to(to, non_blocking=True) for s in samples]) for key in samples[0].pixels
-        }
+        pixels = {key: torch.cat([self._moved(s.pixels[key]) for s in samples]) for key in samples[0].pixels}
         shapes = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
         return Batch(
             ids=ids.to(to),
@@ -237,6 +237,34 @@ class Adapter(ABC):
             tower=self.tower_inputs(torch.cat(shapes)) if shapes else None,
             offsets=offsets,
         )
+
+    def _moved(self, pixels: Tensor) -> Tensor:
+        """Image inputs on the model's device; pictures that came as 8-bit values become numbers there."""
+        moved = pixels.to(self.device, non_blocking=True)
+        if pixels.dtype != torch.uint8:
+            return moved
+        table = self.levels
+        assert table is not None, "pictures are left raw only where there is a table"
+        return develop(moved, table.to(self.device, self.model.dtype))
+
+    @cached_property
+    def levels(self) -> Tensor | None:
+        """What the image processor makes of each 8-bit value [3, 256], where a table can say it."""
+        if not is_plain(self.image_processor):
+            return None
+        found = (adapter.image_inputs(ramp())[0]["pixel_values"] for adapter in (self, self._raw))
+        return levels(*found)
+
+    @cached_property
+    def _raw(self) -> Adapter:
+        other = copy(self)
+        other.image_processor = RawProcessor(self.image_processor)
+        return other
+
+    @property
+    def in_bulk(self) -> Adapter:
+        """The adapter that prepares pictures for a bulk run: on a GPU it leaves the last step to the device."""
+        return self._raw if self.device.type == "cuda" and self.levels is not None else self
 
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings [B, L, d] with the image features in their places."""

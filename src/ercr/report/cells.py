@@ -36,17 +36,17 @@ class Cells:
     found: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, runs: Iterable[Evaluated], part: Part = "words") -> Cells:
-        """Cells with figures of one kind. Where two runs hold the same, the one with more images counts."""
-        cells = cls()
-        for run in runs:
+    def of(cls, runs: Sequence[Evaluated], part: Part = "words") -> Cells:
+        """Cells with figures of one kind. Of runs that hold the same, the one with more images, then methods, counts."""
+        found: dict[tuple[str, str, str], Cell] = {}
+        for run in sorted(runs, key=lambda run: -len(run.scores)):
             for spec, scores in run.scores.items():
-                if not any(getattr(scores, part).images.values()):
-                    continue
                 key = (run.model, run.dataset, spec)
-                if key not in cells.found or len(scores.scored) > len(cells.found[key].scores.scored):
-                    cells.found[key] = Cell(run, scores)
-        return cells
+                larger = key not in found or len(scores.scored) > len(found[key].scores.scored)
+                if larger and any(getattr(scores, part).images.values()):
+                    found[key] = Cell(run, scores)
+        order = [(run.model, run.dataset) for run in runs]  # as they were given
+        return cls(dict(sorted(found.items(), key=lambda item: order.index(item[0][:2]))))
 
     def get(self, model: str, dataset: str, spec: Spec) -> Cell | None:
         return self.found.get((model, dataset, spec.text))
@@ -110,7 +110,8 @@ def make_table(key: str, title: str, heads: tuple[str, ...], kind: Kind, lines: 
     ]
     rows = [_row(line, _figures(line, kind)) for line in lines]
     runs = {id(cell.run): cell.run for line in lines for cell in line.cells.values()}
-    table = Table(key, title, heads, tuple(columns), tuple(rows), tuple(run.fact() for run in runs.values()))
+    facts = dict.fromkeys(run.fact() for run in runs.values())
+    table = Table(key, title, heads, tuple(columns), tuple(rows), tuple(facts))
     return replace(table, notes=tuple(_paper_notes(table, runs.values())))
 
 

@@ -57,7 +57,7 @@ def _runs(report: Report) -> str:
 
 def _details(run: Mapping[str, Any]) -> str:
     lists = {
-        f"{len(run['methods'])} methods": run["methods"],
+        f"methods ({len(run['methods'])})": run["methods"],
         "versions": [f"{name} {version}" for name, version in run["versions"].items()],
         "why images give no figure": [f"{count:,} × {reason}" for reason, count in run["reasons"].items()],
     }

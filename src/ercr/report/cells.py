@@ -37,7 +37,7 @@ class Cells:
 
     @classmethod
     def of(cls, runs: Sequence[Evaluated], part: Part = "words") -> Cells:
-        """Cells with figures of one kind. Of runs that hold the same, the one with more images, then methods, counts."""
+        """Cells with figures of one kind; of runs that hold the same, that with more images, then more methods."""
         found: dict[tuple[str, str, str], Cell] = {}
         for run in sorted(runs, key=lambda run: -len(run.scores)):
             for spec, scores in run.scores.items():

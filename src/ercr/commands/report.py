@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ercr.commands.options import JsonOption
+from ercr.errors import InputError
 from ercr.output import make_folder, notes, results, working
 
 if TYPE_CHECKING:
@@ -37,8 +38,11 @@ def report(
 ) -> None:
     """Show what runs measured: tables with intervals and tests, plots, and the paper's numbers where it has them."""
     from ercr.output import check_outputs
-    from ercr.report.build import build
 
+    try:
+        from ercr.report.build import build
+    except ModuleNotFoundError as error:
+        raise InputError(f"Reports need {error.name}: pip install 'ercr[evaluate]'.") from None
     check_outputs([], as_json)
     if out is not None:
         make_folder(out)

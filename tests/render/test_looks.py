@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ercr
-from tests.render.made import ANSWER, explanation
+from tests.render.made import ANSWER, explanation, photo
 
 LONG = ("Supercalifragilisticexpialidocious" * 4, *ANSWER * 12)
 HOSTILE = (
@@ -62,6 +62,18 @@ def test_long_answers_wrap_and_the_image_stays_in_view(open_page):
         assert picture["y"] + picture["height"] <= height
         card = shown.page.locator(".card summary").bounding_box()
         assert 0 <= card["y"] <= height
+
+
+@pytest.mark.parametrize("size", [(1600, 200), (200, 1600)], ids=["tall", "flat"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_images_of_any_shape_fit_the_window(size, width, open_page):
+    made = explanation(image=photo(size))
+    for document in (made.to_html(), ercr.compare([made, explanation(image=photo(size), method="cam")]).to_html()):
+        shown = open_page(document, width=width, height=800)
+        assert shown.page.evaluate("() => document.documentElement.scrollWidth") <= width
+        box = shown.page.locator(".picture").first.bounding_box()
+        assert 20 < box["height"] < 800
+        assert box["width"] / box["height"] == pytest.approx(size[1] / size[0], rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["one", "compare"])

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ercr.errors import InputError, nearest
 
+_STRONG = 0.62  # where on a colour map full evidence lies on white paper: brighter would fade into it
 _ANCHORS = {
     "inferno": (
         *("000004", "0b0724", "210c4a", "3d0965", "57106e", "71196e", "8a226a", "a32c61", "bc3754"),
@@ -46,7 +48,17 @@ def table(name: str) -> NDArray[np.uint8]:
 
 def tint(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
     """The colour behind a word of some evidence, and whether it is dark enough for white letters."""
-    red, green, blue = (int(c) for c in colour(np.array(evidence, np.float32), name))
+    return _backdrop(colour(np.array(evidence, np.float32), name))
+
+
+def tint_on_white(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
+    """The same on white paper, as pages tint words: white where there is no evidence."""
+    strong = colour(np.array(_STRONG, np.float32), name).astype(np.float32)
+    return _backdrop(255 + (strong - 255) * min(max(evidence, 0.0), 1.0))
+
+
+def _backdrop(rgb: NDArray[Any]) -> tuple[tuple[int, int, int], bool]:
+    red, green, blue = (round(float(c)) for c in rgb)
     return (red, green, blue), 0.299 * red + 0.587 * green + 0.114 * blue < 128
 
 

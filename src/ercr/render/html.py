@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
 MODULES = "dom unpack paint tint selection sentence figure details controls about report".split()
-_FRAME_HEIGHT = 640  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
+_FRAME_HEIGHT = 680  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
 
 
 def page(explanations: Explanation | Sequence[Explanation], word: Word | None = None, framed: bool = False) -> str:

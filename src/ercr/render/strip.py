@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
-from ercr.render.colormaps import tint
+from ercr.render.colormaps import tint_on_white
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -52,7 +52,7 @@ def _sentence(explanation: Explanation, width: int) -> Image.Image:
     sheet = Image.new("RGB", (width, lines * 36), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for word, left, line in placed:
-        backdrop, dark = tint(word.evidence)
+        backdrop, dark = tint_on_white(word.evidence)
         box = (left, line * 36 + 2, left + font.getlength(word.text) + 10, line * 36 + 32)
         pen.rounded_rectangle(box, radius=5, fill=backdrop)
         ink = (255, 255, 255) if dark else (0, 0, 0)

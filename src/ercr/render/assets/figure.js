@@ -30,7 +30,6 @@ export class Figure {
         make("div", { class: "title" }, this.caption, this.save),
         make("div", { class: "scale", "aria-hidden": "true" }, make("span", { class: "unit" }, "evidence"), make("span", {}, "0"), this.bar, this.peak),
         ...unseen));
-    this.element.style.setProperty("--aspect", image.shown[0] / image.shown[1]);
   }
 
   // Draw a range of words as `look` says: { stage, colours, table, opacity, name, title }.

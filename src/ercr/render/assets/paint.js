@@ -112,7 +112,7 @@ export class Painter {
     pen.rect(inner[0], inner[1], inner[2] - inner[0], inner[3] - inner[1]);
     pen.clip("evenodd");
     pen.clearRect(0, 0, width, height);
-    pen.fillStyle = "rgb(150 150 150 / 0.75)";
+    pen.fillStyle = "rgb(150 150 150 / 0.85)";
     pen.fillRect(0, 0, width, height);
     pen.strokeStyle = "rgb(60 60 60)";
     pen.lineWidth = 1;

@@ -33,9 +33,12 @@ class Group {
       this.panel = Number(value);
       this.refresh();
     });
+    this.bar = make("span", { class: "bar" });
+    const scale = make("div", { class: "scale tints", "aria-hidden": "true" }, make("span", { class: "unit" }, "tint: a word’s strongest evidence"), make("span", {}, "0"), this.bar, make("span", {}, "1"));
+    const spoken = data.words.length > data.prompts ? scale : make("p", {}, "The model said nothing.");
     this.texts = make("div", { class: "texts" },
       make("h2", {}, "Prompt"), this.prompt.element,
-      make("h2", {}, said), this.answer.element, ...(data.words.length > data.prompts ? [] : [make("p", {}, "The model said nothing.")]),
+      make("h2", {}, said), this.answer.element, spoken,
       ...(options.length > 1 ? [by] : []), this.details.element, this.details.spoken);
     this.prompt.element.classList.add("asked");
     this.answer.element.classList.add("said");
@@ -84,6 +87,7 @@ class Group {
     const stage = maps.has(look.stage) ? look.stage : "result";
     const colours = tints(maps.panel.evidence[maps.stages.indexOf(stage)], look.table, look.paper, DARK.matches);
     this.answer.tint(colours);
+    this.bar.style.backgroundImage = `linear-gradient(to right, ${tints([0, 1], look.table, look.paper, DARK.matches).map(([back]) => back).join(", ")})`;
     this.show();
   }
 
@@ -112,7 +116,9 @@ const mount = async (root, data) => {
   root.append(heading(panels), ...groups.map(({ data: { panels: own }, figures, texts }, i) => {
     const pictures = make("div", { class: "figures", ...(own.length > 1 ? { tabindex: "0", role: "region", "aria-label": "Maps of all methods" } : {}) }, ...figures.map(({ element }) => element));
     const side = make("div", { class: "side" }, pictures, ...(i === 0 ? [panel] : []));
-    return make("section", { class: own.length > 1 ? "group several" : "group", "aria-label": groups.length > 1 ? `Answer ${i + 1} of ${groups.length}` : "Answer and evidence" }, side, texts);
+    const section = make("section", { class: own.length > 1 ? "group several" : "group", "aria-label": groups.length > 1 ? `Answer ${i + 1} of ${groups.length}` : "Answer and evidence" }, side, texts);
+    section.style.setProperty("--aspect", data.images[data.groups[i].image].shown.reduce((width, height) => width / height));
+    return section;
   }), about(data));
   DARK.addEventListener("change", refresh);
   refresh();

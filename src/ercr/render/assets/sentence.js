@@ -6,7 +6,8 @@ export class Sentence {
   constructor(words, first, label, selection) {
     this.first = first; // index of the first word among all words
     this.selection = selection;
-    this.nodes = words.map(([, text]) => make("span", { class: "word", role: "option", "aria-selected": "false", tabindex: "-1" }, text));
+    // a word right behind another must not paint over its last letter
+    this.nodes = words.map(([space, text], i) => make("span", { class: i && !space ? "word tight" : "word", role: "option", "aria-selected": "false", tabindex: "-1" }, text));
     const children = words.flatMap(([space], i) => (space ? [space, this.nodes[i]] : [this.nodes[i]]));
     this.element = make("div", {
       class: "sentence", role: "listbox", dir: "auto", "aria-label": label, "aria-multiselectable": "true", "aria-orientation": "horizontal", "aria-describedby": "ercr-keys",

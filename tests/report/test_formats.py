@@ -71,7 +71,7 @@ def test_the_papers_numbers_stand_beside_ours(report):
     assert figure.paper == 44.45
     beside = f"44.45 ({number(figure.value - 44.45, 2, signed=True)})"
     assert all(beside in render(report) for render in (markdown.render, html.render))
-    assert f"\\published{{{latex.escape(beside)}}}" in latex.render(report)
+    assert f"\\below{{{latex.escape(beside)}}}" in latex.render(report)
     other = next(t for t in report.tables() if t.key == "generalization")
     assert all(f.paper is None for row in other.rows if row.heads[0] == "scenes-llava" for f in row.cells.values())
 
@@ -121,7 +121,7 @@ def test_latex_tables_are_balanced(report):
         assert sorted(opened) == sorted(re.findall(r"\\end{(\w+)}", text))
         for layout, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.DOTALL):
             for line in body.split("\n"):
-                if line.endswith(r"\\") and "multicolumn" not in line:
+                if re.search(r"\\\\(\[2pt\])?$", line) and "multicolumn" not in line:
                     assert len(re.findall(r"(?<!\\)&", line)) == len(layout) - 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ercr.report.document import Column, Figure, Report, Row, Table, beside, interval, number, probability
 
@@ -34,8 +34,7 @@ _HEAD = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[margin=2cm]{geometry}
 \usepackage{booktabs,graphicx,xcolor}
-\newcommand{\spread}[1]{{\scriptsize\color{gray}\,#1}}
-\newcommand{\published}[1]{{\scriptsize\color{gray}#1}}
+\newcommand{\below}[1]{{\scriptsize\color{gray}#1}}
 \begin{document}
 """
 _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # never wider than the page, never enlarged
@@ -57,7 +56,7 @@ def render(report: Report, plots: bool = False) -> str:
 
 
 def render_table(table: Table) -> str:
-    """One `table` environment; the paper's numbers stand in a grey line below each row that has them."""
+    """One `table` environment; intervals and the paper's numbers stand in grey lines below each row."""
     layout = "l" * len(table.heads) + "r" * len(table.columns)
     lines = [
         "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}",
@@ -94,30 +93,30 @@ def _heads(table: Table) -> list[str]:
 
 
 def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[str]:
+    """A line of figures and, in grey below it, lines of their intervals, p-values and the paper's numbers."""
     heads = [escape(head) for head in shown]
     if row.detail:
         heads[-1] += f" {{\\scriptsize\\texttt{{{escape(row.detail)}}}}}"
-    cells = [_cell(row.cells.get(c.key), c, c.key in best) for c in table.columns]
-    lines = [" & ".join(heads + cells) + r" \\"]
-    papers = [(row.cells.get(c.key), c) for c in table.columns]
-    if any(figure is not None and figure.paper is not None for figure, _ in papers):
-        below = [f"\\published{{{escape(beside(f, c))}}}" if f is not None else "" for f, c in papers]
-        names = [""] * (len(table.heads) - 1) + [r"\quad\published{paper}"]
-        lines.append(" & ".join(names + below) + r" \\")
-    return lines
+    pairs = [(row.cells.get(column.key), column) for column in table.columns]
+    values = ["" if figure is None else _value(figure, column, column.key in best) for figure, column in pairs]
+    lines = [" & ".join(heads + values)]
+    below: list[tuple[str, Callable[[Figure, Column], str]]] = [("", interval), ("", _p), ("paper", beside)]
+    for name, tell in below:
+        told = ["" if figure is None else tell(figure, column) for figure, column in pairs]
+        if any(told):
+            label = f"\\quad\\below{{{name}}}" if name else ""
+            cells = [f"\\below{{{escape(text)}}}" if text else "" for text in told]
+            lines.append(" & ".join([*[""] * (len(heads) - 1), label, *cells]))
+    return [*(line + r" \\" for line in lines[:-1]), lines[-1] + r" \\[2pt]"]
 
 
-def _cell(figure: Figure | None, column: Column, best: bool) -> str:
-    if figure is None:
-        return ""
+def _p(figure: Figure, column: Column) -> str:
+    return "" if figure.p is None else probability(figure.p)
+
+
+def _value(figure: Figure, column: Column, best: bool) -> str:
     value = escape(number(figure.value, column.digits, column.signed))
-    text = f"\\textbf{{{value}}}" if best else value
-    spread = interval(figure, column)
-    if spread:
-        text += f"\\spread{{{escape(spread)}}}"
-    if figure.p is not None:
-        text += f"\\spread{{{escape(probability(figure.p))}}}"
-    return text
+    return f"\\textbf{{{value}}}" if best else value
 
 
 def _figure(key: str, title: str) -> str:

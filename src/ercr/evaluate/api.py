@@ -51,6 +51,8 @@ def evaluate(
         raise InputError("workers and batch_size must be at least 1.")
     if workers > 1 and engine == "local":
         raise InputError("Several workers need the engine 'ray'.")
+    if engine == "ray" and not (isinstance(model, str) and isinstance(dataset, str)):
+        raise InputError("Workers load model and dataset themselves: give both by name to the engine 'ray'.")
     run = Run(Path(out))
     parts = plan.parts(samples)
     if not parts:
@@ -94,8 +96,6 @@ def _compute(
     workers: int,
 ) -> Iterator[Done]:
     if engine == "ray":
-        if not isinstance(model, str) or plan.dataset.partition(":")[0] == type(samples).__name__:
-            raise InputError("Workers load model and dataset themselves: give both by name to the engine 'ray'.")
         from ercr.evaluate.cluster import run_on_cluster
 
         return run_on_cluster(plan, run, missing, batch_size, workers)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ercr.datasets.sample import Sample
 from ercr.errors import ErcrError
-from ercr.evaluate.memory import free_memory, out_of_memory
+from ercr.evaluate.memory import device_lost, free_memory, out_of_memory
 from ercr.evaluate.plan import Plan
 from ercr.explainer import Explainer
 from ercr.explanation import Explanation, Token
@@ -39,7 +39,12 @@ class Failure:
 
     @classmethod
     def of(cls, stage: str, error: BaseException) -> Failure:
-        """One line, the same whenever the same thing fails: no addresses, no sizes of free memory."""
+        """One line, the same whenever the same thing fails: no addresses, no sizes of free memory.
+
+        A GPU that can no longer be used is no sample's failure: it ends the run.
+        """
+        if device_lost(error):
+            raise ErcrError(f"The GPU failed ({error}); what was finished is kept.") from error
         if out_of_memory(error):
             return cls(stage, "not enough memory, even for this sample alone", memory=True)
         text = " ".join(str(error).split())[:300]

@@ -12,8 +12,8 @@ import torch
 
 from ercr.bulk import BatchSize
 from ercr.datasets.sample import Sample, Samples
-from ercr.errors import ErcrError, InputError
-from ercr.evaluate.memory import device_lost, free_memory
+from ercr.errors import InputError
+from ercr.evaluate.memory import free_memory
 from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
@@ -138,8 +138,6 @@ class Worker:
                 batch_size=self.batch_size if self.batch_size == "auto" else min(self.batch_size, len(batch)),
             )
         except Exception as error:
-            if device_lost(error):
-                raise ErcrError(f"The GPU failed ({error}); what was finished is kept.") from error
             return Failure.of("model", error)
 
 

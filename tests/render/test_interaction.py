@@ -217,20 +217,22 @@ def test_a_reader_hears_the_word_its_numbers_and_the_place(made, shown):
     assert f"strongest at the {place}" in status.text_content()
 
 
-@pytest.mark.parametrize(
-    "box", [None, (20.0, 0.0, 110.0, 90.0), (0.0, -20.0, 130.0, 110.0)], ids=["all", "crop", "pad"]
-)
-def test_the_saved_picture_is_the_librarys_overlay(box, open_page):
+CROP, PAD = (20.0, 0.0, 110.0, 90.0), (0.0, -20.0, 130.0, 110.0)  # what the model's canvas covers
+CASES = {"all": (None, "dog"), "crop": (CROP, "dog"), "pad": (PAD, "dog"), "phrase": (None, "small dog")}
+
+
+@pytest.mark.parametrize(("box", "which"), CASES.values(), ids=CASES)
+def test_the_saved_picture_is_the_librarys_overlay(box, which, open_page):
     """Saved at twice the picture's size or more, so the overlay is computed there; the picture itself is lossless."""
     made = explanation(image=photo((400, 560)), box=box and tuple(v * 560 / 130 for v in box))
-    shown = open_page(made.to_html(which="dog"))
+    shown = open_page(made.to_html(which=which))
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save").click()
-    assert download.value.suggested_filename == "dog-ercr-evidence.png"
+    assert download.value.suggested_filename == f"{which.replace(' ', '-')}-ercr-evidence.png"
     saved = Image.open(download.value.path()).convert("RGB")
     times = saved.width // 560
     large = made.image.rgb.resize(saved.size, resample=Image.Resampling.BILINEAR)
-    heat = made.geometry.to_pixels(made.word("dog").map, saved.size[::-1])
+    heat = made.geometry.to_pixels(made.word(which).map, saved.size[::-1])
     seen = np.kron(made.geometry.seen_pixels(), np.ones((times, times))) > 0
     expected = np.asarray(overlay(large, heat, seen, 0.7, "inferno"), float)
     found = np.asarray(saved, float)

@@ -22,7 +22,7 @@ from ercr.render.pack import pack
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
-MODULES = "dom unpack paint tint selection sentence figure details controls about report".split()
+MODULES = "dom unpack paint tint selection sentence figure details controls about group report".split()
 _FRAME_HEIGHT = 680  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
 
 
@@ -73,7 +73,7 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    """The modules as one script: what they import from each other stands before it is used."""
+    """The modules as one script, in the order they build on each other; a name stands in one module only."""
     text = "\n".join(_asset(f"{name}.js") for name in MODULES)
     return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
 

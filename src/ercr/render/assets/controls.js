@@ -5,7 +5,10 @@ import { make } from "./dom.js";
 const GENERIC = {
   raw: ["Raw", "Maps as they were read off the model."],
   evidence: ["Evidence", "Maps before anything was subtracted."],
-  context: ["− context", "What was taken away: the earlier words’ maps, weighted by α and fitted by β. Those words are underlined."],
+  context: [
+    "− context",
+    "What was taken away: the earlier words’ maps, weighted by α and fitted by β. Those words are underlined.",
+  ],
   result: ["Result", "The final maps."],
 };
 
@@ -29,7 +32,12 @@ export const choice = (name, legend, options, chosen, change) => {
 const steps = (panels) => {
   const found = new Map(panels.flatMap((panel) => panel.stages).map((stage) => [stage.key, stage]));
   const keys = [...new Set(["raw", ...found.keys(), "context", "result"])].filter((key) => found.has(key));
-  const ordered = keys.filter((key) => !["context", "result"].includes(key)).concat(keys.filter((key) => key === "context"), "result");
+  const ordered = keys
+    .filter((key) => !["context", "result"].includes(key))
+    .concat(
+      keys.filter((key) => key === "context"),
+      "result",
+    );
   return ordered.map((key) => {
     const { label, about } = found.get(key);
     return panels.length > 1 ? [key, ...(GENERIC[key] ?? [key, about])] : [key, label, about];
@@ -43,12 +51,23 @@ export const controls = (settings, colormaps, panels, changed) => {
   };
   const opacity = make("input", { type: "range", min: "0", max: "1", step: "0.05", value: String(settings.opacity) });
   opacity.addEventListener("input", () => set("opacity")(Number(opacity.value)));
-  const colours = make("select", {}, ...colormaps.map((name) => make("option", { value: name, selected: name === settings.colormap }, name)));
+  const colours = make(
+    "select",
+    {},
+    ...colormaps.map((name) => make("option", { value: name, selected: name === settings.colormap }, name)),
+  );
   colours.addEventListener("change", () => set("colormap")(colours.value));
   const phrase = make("input", { type: "checkbox" });
   phrase.addEventListener("change", () => set("phrase")(phrase.checked));
   const options = steps(panels);
-  const stage = options.length > 1 ? [choice("stage", "Step of the method", options, settings.stage, set("stage"))] : [];
-  return make("div", { class: "controls", role: "group", "aria-label": "Display" }, ...stage, labelled("Opacity", opacity), labelled("Colours", colours),
-    make("label", { title: "The same as holding Shift, for touch screens" }, phrase, "Clicks make a phrase"));
+  const stage =
+    options.length > 1 ? [choice("stage", "Step of the method", options, settings.stage, set("stage"))] : [];
+  return make(
+    "div",
+    { class: "controls", role: "group", "aria-label": "Display" },
+    ...stage,
+    labelled("Opacity", opacity),
+    labelled("Colours", colours),
+    make("label", { title: "The same as holding Shift, for touch screens" }, phrase, "Clicks make a phrase"),
+  );
 };

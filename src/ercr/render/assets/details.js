@@ -7,18 +7,29 @@ const where = (maps, stage, range) => {
   const at = values.indexOf(values.reduce((a, b) => Math.max(a, b), 0));
   const [rows, columns] = maps.panel.grid;
   const [left, above, right, below] = maps.panel.box;
-  const x = left + ((at % columns) + 0.5) / columns * (right - left);
-  const y = above + (Math.floor(at / columns) + 0.5) / rows * (below - above);
+  const x = left + (((at % columns) + 0.5) / columns) * (right - left);
+  const y = above + ((Math.floor(at / columns) + 0.5) / rows) * (below - above);
   const third = (value, names) => names[Math.min(2, Math.max(0, Math.floor(3 * value)))];
   const [upright, across] = [third(y, ["top", "middle", "bottom"]), third(x, ["left", "centre", "right"])];
   return upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;
 };
 
-const bars = (entries, label) => make("ul", { class: "bars", "aria-label": label }, ...entries.map(([text, value, shown, most]) => {
-  const row = make("li", {}, make("bdi", {}, visible(text)), make("span", { class: "amount" }), make("span", {}, shown));
-  row.style.setProperty("--share", (most > 0 ? value / most : 0).toFixed(3));
-  return row;
-}));
+const bars = (entries, label) =>
+  make(
+    "ul",
+    { class: "bars", "aria-label": label },
+    ...entries.map(([text, value, shown, most]) => {
+      const row = make(
+        "li",
+        {},
+        make("bdi", {}, visible(text)),
+        make("span", { class: "amount" }),
+        make("span", {}, shown),
+      );
+      row.style.setProperty("--share", (most > 0 ? value / most : 0).toFixed(3));
+      return row;
+    }),
+  );
 
 export class Details {
   constructor(open) {
@@ -36,7 +47,9 @@ export class Details {
     if (!range) {
       this.title.textContent = "No word chosen";
       this.facts.textContent = "";
-      this.body.append(make("p", {}, "Choose a word to see what the model could have said instead and what was subtracted."));
+      this.body.append(
+        make("p", {}, "Choose a word to see what the model could have said instead and what was subtracted."),
+      );
       return this.#say("");
     }
     const rows = table.rows.slice(...range).flat();
@@ -47,7 +60,14 @@ export class Details {
     this.title.textContent = `“${words}”`;
     this.facts.textContent = `evidence ${number(evidence)}, probability ${number(probability)}`;
     if (range[1] - range[0] === 1) this.body.append(this.#instead(rows, table), this.#context(range[0], maps, table));
-    else this.body.append(make("p", {}, "A phrase: the map is the maximum over its words, the probability their product. Choose one word to see its candidates and context."));
+    else
+      this.body.append(
+        make(
+          "p",
+          {},
+          "A phrase: the map is the maximum over its words, the probability their product. Choose one word to see its candidates and context.",
+        ),
+      );
     return this.#say(`${words}: ${this.facts.textContent}${place}`);
   }
 
@@ -60,8 +80,19 @@ export class Details {
     }
     for (const row of rows) {
       const [text, p, candidates] = table.tokens[row];
-      const others = candidates.slice(0, 3).map(([other, q]) => `${visible(other)} ${number(q)}`).join(", ");
-      block.append(make("p", {}, make("bdi", {}, make("b", {}, visible(text))), ` ${number(p)}; candidates: `, make("bdi", {}, others)));
+      const others = candidates
+        .slice(0, 3)
+        .map(([other, q]) => `${visible(other)} ${number(q)}`)
+        .join(", ");
+      block.append(
+        make(
+          "p",
+          {},
+          make("bdi", {}, make("b", {}, visible(text))),
+          ` ${number(p)}; candidates: `,
+          make("bdi", {}, others),
+        ),
+      );
     }
     return block;
   }
@@ -79,13 +110,26 @@ export class Details {
       return block;
     }
     const most = listed[0][1];
-    const entry = ([row, alpha, relevance]) => [table.tokens[row][0], alpha, number(alpha, 3) + (relevance === null ? "" : `, r ${number(relevance)}`), most];
+    const entry = ([row, alpha, relevance]) => [
+      table.tokens[row][0],
+      alpha,
+      number(alpha, 3) + (relevance === null ? "" : `, r ${number(relevance)}`),
+      most,
+    ];
     const split = count > 12 ? 12 : listed.length;
     block.append(
-      make("p", {}, `β ${number(beta)} times the mean map of ${count} earlier ${count === 1 ? "token" : "tokens"}, weighted by α${split < count ? "; the heaviest:" : ":"}`),
-      bars(listed.slice(0, split).map(entry), "Earlier tokens and their weight alpha"));
+      make(
+        "p",
+        {},
+        `β ${number(beta)} times the mean map of ${count} earlier ${count === 1 ? "token" : "tokens"}, weighted by α${split < count ? "; the heaviest:" : ":"}`,
+      ),
+      bars(listed.slice(0, split).map(entry), "Earlier tokens and their weight alpha"),
+    );
     if (listed.length > split) {
-      block.append(make("p", {}, "and the lightest:"), bars(listed.slice(split).map(entry), "The tokens with the least weight"));
+      block.append(
+        make("p", {}, "and the lightest:"),
+        bars(listed.slice(split).map(entry), "The tokens with the least weight"),
+      );
     }
     return block;
   }

@@ -15,21 +15,58 @@ export class Figure {
     this.maps = maps;
     this.panel = panel;
     this.range = null;
-    this.picture = make("img", { src: image.src, alt: "The image that was explained", width: image.shown[0], height: image.shown[1], draggable: "false" });
+    this.picture = make("img", {
+      src: image.src,
+      alt: "The image that was explained",
+      width: image.shown[0],
+      height: image.shown[1],
+      draggable: "false",
+    });
     this.canvas = make("canvas", { ...fitted(image.shown, side), "aria-hidden": "true" });
     this.painter = new Painter(this.canvas, panel);
     this.caption = make("strong", { class: "shown", title: panel.label });
     this.bar = make("span", { class: "bar" });
     this.peak = make("span", { class: "peak" });
-    this.save = make("button", { type: "button", class: "save", title: "Save the picture as PNG", "aria-label": `Save the picture of ${panel.label} as PNG` }, "Save");
+    this.save = make(
+      "button",
+      {
+        type: "button",
+        class: "save",
+        title: "Save the picture as PNG",
+        "aria-label": `Save the picture of ${panel.label} as PNG`,
+      },
+      "Save",
+    );
     this.save.addEventListener("click", () => this.download());
-    const unseen = panel.seen < 0.9995 ? [make("p", { class: "unseen" }, `Hatched: ${share(1 - panel.seen)} of the image, which the model was not shown.`)] : [];
-    this.element = make("figure", { "aria-label": `Evidence over the image, ${panel.label}` },
+    const unseen =
+      panel.seen < 0.9995
+        ? [
+            make(
+              "p",
+              { class: "unseen" },
+              `Hatched: ${share(1 - panel.seen)} of the image, which the model was not shown.`,
+            ),
+          ]
+        : [];
+    this.element = make(
+      "figure",
+      { "aria-label": `Evidence over the image, ${panel.label}` },
       make("div", { class: "picture" }, this.picture, this.canvas),
-      make("figcaption", {},
+      make(
+        "figcaption",
+        {},
         make("div", { class: "title" }, this.caption, this.save),
-        make("div", { class: "scale", "aria-hidden": "true" }, make("span", { class: "unit" }, "evidence"), make("span", {}, "0"), this.bar, this.peak),
-        ...unseen));
+        make(
+          "div",
+          { class: "scale", "aria-hidden": "true" },
+          make("span", { class: "unit" }, "evidence"),
+          make("span", {}, "0"),
+          this.bar,
+          this.peak,
+        ),
+        ...unseen,
+      ),
+    );
   }
 
   // Draw a range of words as `look` says: { stage, colours, table, opacity, name, title }.
@@ -52,7 +89,11 @@ export class Figure {
     const layer = make("canvas", size);
     const there = this.range && this.maps.has(this.look.stage);
     const evidence = there ? this.maps.evidence(this.look.stage, this.range) : 0;
-    new Painter(layer, this.panel).paint(there ? this.maps.values(this.look.stage, this.range) : null, top(evidence), this.look.colours);
+    new Painter(layer, this.panel).paint(
+      there ? this.maps.values(this.look.stage, this.range) : null,
+      top(evidence),
+      this.look.colours,
+    );
     const sheet = make("canvas", size);
     const pen = sheet.getContext("2d");
     pen.imageSmoothingQuality = "high";
@@ -62,7 +103,11 @@ export class Figure {
   }
 
   download() {
-    const plain = (text) => text.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 40);
+    const plain = (text) =>
+      text
+        .replace(/[^\p{L}\p{N}]+/gu, "-")
+        .replace(/^-|-$/g, "")
+        .slice(0, 40);
     const name = [plain(this.look.name), plain(this.panel.label), "evidence"].filter(Boolean).join("-");
     this.compose().toBlob((blob) => {
       const link = make("a", { href: URL.createObjectURL(blob), download: `${name}.png` });

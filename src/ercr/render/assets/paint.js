@@ -103,7 +103,12 @@ export class Painter {
   // What the model never saw: greyed and hatched.
   #hatch(width, height) {
     const [left, above, right, below] = this.box;
-    const inner = [Math.max(left, 0) * width, Math.max(above, 0) * height, Math.min(right, 1) * width, Math.min(below, 1) * height];
+    const inner = [
+      Math.max(left, 0) * width,
+      Math.max(above, 0) * height,
+      Math.min(right, 1) * width,
+      Math.min(below, 1) * height,
+    ];
     if (inner[0] < 0.5 && inner[1] < 0.5 && inner[2] > width - 0.5 && inner[3] > height - 0.5) return;
     const pen = this.pen;
     pen.save();

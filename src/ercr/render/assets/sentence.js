@@ -7,11 +7,27 @@ export class Sentence {
     this.first = first; // index of the first word among all words
     this.selection = selection;
     // a word right behind another must not paint over its last letter
-    this.nodes = words.map(([space, text], i) => make("span", { class: i && !space ? "word tight" : "word", role: "option", "aria-selected": "false", tabindex: "-1" }, text));
+    this.nodes = words.map(([space, text], i) =>
+      make(
+        "span",
+        { class: i && !space ? "word tight" : "word", role: "option", "aria-selected": "false", tabindex: "-1" },
+        text,
+      ),
+    );
     const children = words.flatMap(([space], i) => (space ? [space, this.nodes[i]] : [this.nodes[i]]));
-    this.element = make("div", {
-      class: "sentence", role: "listbox", dir: "auto", "aria-label": label, "aria-multiselectable": "true", "aria-orientation": "horizontal", "aria-describedby": "ercr-keys",
-    }, ...children);
+    this.element = make(
+      "div",
+      {
+        class: "sentence",
+        role: "listbox",
+        dir: "auto",
+        "aria-label": label,
+        "aria-multiselectable": "true",
+        "aria-orientation": "horizontal",
+        "aria-describedby": "ercr-keys",
+      },
+      ...children,
+    );
     this.places = new Map(this.nodes.map((node, i) => [node, i]));
     this.marked = [];
     if (this.nodes.length) this.nodes[0].tabIndex = 0;
@@ -32,7 +48,8 @@ export class Sentence {
     element.addEventListener("pointerleave", () => selection.look(null));
     element.addEventListener("focusin", (event) => {
       this.#rove(this.#at(event.target));
-      if (event.target.matches(":focus-visible") && !this.extending) selection.look(this.first + this.#at(event.target));
+      if (event.target.matches(":focus-visible") && !this.extending)
+        selection.look(this.first + this.#at(event.target));
     });
     element.addEventListener("focusout", () => selection.look(null));
     element.addEventListener("mousedown", (event) => event.shiftKey && event.preventDefault()); // no text selection
@@ -68,7 +85,8 @@ export class Sentence {
     if (key === "Home") return 0;
     if (key === "End") return last;
     if (key === "ArrowDown" || key === "ArrowUp") return this.#line(place, key === "ArrowDown" ? 1 : -1);
-    if (key === "ArrowLeft" || key === "ArrowRight") return Math.min(last, Math.max(0, place + (key === forward ? 1 : -1)));
+    if (key === "ArrowLeft" || key === "ArrowRight")
+      return Math.min(last, Math.max(0, place + (key === forward ? 1 : -1)));
     return undefined;
   }
 

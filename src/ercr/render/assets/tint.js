@@ -8,7 +8,7 @@ const luminance = (colour) => {
 };
 
 // Background and letters for each share of evidence; letters are black or white, whichever stands out more.
-export const tints = (shares, table, paper, dark) => {
+export const tints = (shares, { table, paper, dark }) => {
   const entry = 3 * Math.round(255 * (dark ? STRONG.dark : STRONG.light));
   const strong = [...table.subarray(entry, entry + 3)];
   return shares.map((share) => {

@@ -1,0 +1,140 @@
+// Explanations of one image that share their words: figures beside a text, moved by one selection.
+
+import { beforePaint, make, number } from "./dom.js";
+import { Selection } from "./selection.js";
+import { Sentence } from "./sentence.js";
+import { tints } from "./tint.js";
+import { Figure } from "./figure.js";
+import { Details } from "./details.js";
+import { choice } from "./controls.js";
+
+const SIDE = { one: 768, several: 384 }; // pixels of a map's longer side; more figures are smaller and must stay quick
+const NARROW = matchMedia("(max-width: 760px)");
+
+export class Group {
+  // `tools` stand below the figures; `label` names the group and must be its own
+  constructor(data, image, maps, label, tools) {
+    this.data = data;
+    this.label = label;
+    this.maps = maps;
+    this.panel = 0; // whose numbers the words show
+    this.selection = new Selection(
+      data.prompts,
+      beforePaint(() => this.show()),
+    );
+    const side = data.panels.length > 1 ? SIDE.several : SIDE.one;
+    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], side));
+    this.prompt = new Sentence(data.words.slice(0, data.prompts), 0, "Prompt", this.selection);
+    const said = data.given ? "Given answer" : "Answer";
+    this.answer = new Sentence(data.words.slice(data.prompts), data.prompts, said, this.selection);
+    this.details = new Details(!NARROW.matches);
+    this.holders = data.tables.map(({ rows }) => new Map(rows.flatMap((own, word) => own.map((row) => [row, word]))));
+    this.bar = make("span", { class: "bar" });
+    this.prompt.element.classList.add("asked");
+    this.answer.element.classList.add("said");
+    this.element = make(
+      "section",
+      { class: data.panels.length > 1 ? "group several" : "group", "aria-label": label },
+      make("div", { class: "side" }, this.#pictures(), ...tools),
+      this.#texts(said),
+    );
+    this.element.style.setProperty("--aspect", image.shown[0] / image.shown[1]);
+  }
+
+  #pictures() {
+    const several = this.figures.length > 1;
+    // it scrolls where figures are many, so it must be reachable without a pointer
+    const region = several ? { tabindex: "0", role: "region", "aria-label": "Maps of all methods" } : {};
+    return make("div", { class: "figures", ...region }, ...this.figures.map(({ element }) => element));
+  }
+
+  #texts(said) {
+    const { prompts, words, panels } = this.data;
+    const scale = make(
+      "div",
+      { class: "scale tints", "aria-hidden": "true" },
+      make("span", { class: "unit" }, "tint: a word’s strongest evidence"),
+      make("span", {}, "0"),
+      this.bar,
+      make("span", {}, "1"),
+    );
+    return make(
+      "div",
+      { class: "texts" },
+      make("h2", {}, "Prompt"),
+      this.prompt.element,
+      make("h2", {}, said),
+      this.answer.element,
+      words.length > prompts ? scale : make("p", {}, "The model said nothing."),
+      ...(panels.length > 1 ? [this.#tintedBy()] : []),
+      this.details.element,
+      this.details.spoken,
+    );
+  }
+
+  #tintedBy() {
+    const options = this.data.panels.map(({ label }, i) => [String(i), label]);
+    return choice(`by ${this.label}`, "Words tinted by", options, "0", (value) => {
+      this.panel = Number(value);
+      this.refresh();
+    });
+  }
+
+  get table() {
+    return this.data.tables[this.data.panels[this.panel].table];
+  }
+
+  // The words of a range as text.
+  text([start, stop]) {
+    return this.data.words
+      .slice(start, stop)
+      .map(([space, text], i) => (i && space ? " " : "") + text)
+      .join("");
+  }
+
+  // Which earlier words hold the listed context tokens of a word, and how heavy they are beside the heaviest.
+  subtracted(range) {
+    const context = this.look.stage === "context" ? this.data.panels[this.panel].context : null;
+    if (!range || !context || range[1] - range[0] > 1) return [];
+    const listed = context[range[0]][2];
+    const words = this.holders[this.data.panels[this.panel].table];
+    return listed.filter(([row]) => words.has(row)).map(([row, alpha]) => [words.get(row), alpha / listed[0][1]]);
+  }
+
+  // Show the words under the pointer or those that were kept.
+  show() {
+    const { shown, kept } = this.selection;
+    const name = shown ? this.text(shown) : "";
+    const several = this.figures.length > 1;
+    const title = (panel, evidence) => {
+      if (!shown) return several ? panel.label : "Choose a word";
+      const amount = evidence === null ? "has no such step" : number(evidence);
+      return several ? `${panel.label}: ${amount}` : `Evidence for “${name}”`;
+    };
+    for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title });
+    const subtracted = this.subtracted(shown);
+    this.prompt.mark(shown, kept, subtracted);
+    this.answer.mark(shown, kept, subtracted);
+    this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage);
+  }
+
+  // Colours or the step changed: tint all words anew.
+  refresh(look = this.look) {
+    this.look = look;
+    this.selection.extending = look.phrase;
+    const maps = this.maps[this.panel];
+    const stage = maps.has(look.stage) ? look.stage : "result";
+    this.answer.tint(tints(maps.panel.evidence[maps.stages.indexOf(stage)], look));
+    const [[none], [full]] = tints([0, 1], look);
+    this.bar.style.backgroundImage = `linear-gradient(to right, ${none}, ${full})`;
+    this.show();
+  }
+
+  // Open at the asked-for words, else at the answer's word with the strongest evidence.
+  open() {
+    const { prompts, words } = this.data;
+    const strengths = this.maps[0].panel.evidence[this.maps[0].stages.indexOf("result")].slice(prompts);
+    const best = prompts + strengths.indexOf(Math.max(...strengths));
+    this.selection.keep(this.data.open ?? (words.length > prompts ? [best, best + 1] : null));
+  }
+}

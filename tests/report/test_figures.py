@@ -95,7 +95,7 @@ def test_differences_are_those_of_compare(run):
     for name, found in differences(one, other, ["obj_iou", "func_iou", "f1_iou"]).items():
         wanted = compare(one, other, name)
         assert [found.value, found.low, found.high] == pytest.approx([wanted.difference, wanted.low, wanted.high])
-        assert found.p == pytest.approx(wanted.p, abs=0.03)
+        assert found.p == wanted.p
 
 
 def test_p_values_are_adjusted_by_holm():

@@ -6,7 +6,7 @@ before, …) or is derived from such ratios. So a part of a dataset is described
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ercr.errors import InputError, nearest
 
 Table = NDArray[np.float64]
-Difference = Callable[[Table, Table], Any]
 # figures that are the harmonic mean of two others
 HARMONIC = {"f1_iou": ("obj_iou", "func_iou")}
 _AT_ONCE = 250  # resamples held in memory together
@@ -103,27 +102,43 @@ class Pooled:
 
 def compare(a: Pooled, b: Pooled, figure: str, resamples: int = 2000, seed: int = 0) -> Comparison:
     """`figure` of `a` minus that of `b` over their common images, with interval and p-values."""
-    a._require(figure)
-    b._require(figure)
-    common, parts = a.images.keys() & b.images.keys(), _parts([figure])
+    return compare_all(a, b, [figure], resamples, seed)[figure]
+
+
+def compare_all(
+    a: Pooled, b: Pooled, figures: Iterable[str], resamples: int = 2000, seed: int = 0
+) -> dict[str, Comparison]:
+    """The same for several figures at once: they share the resamples of the interval and the swaps of the test."""
+    names = list(figures)
+    for pooled in (a, b):
+        for name in names:
+            pooled._require(name)
+    common, parts = a.images.keys() & b.images.keys(), _parts(names)
     if not common:
         raise InputError("The two methods have no image in common, so they cannot be compared.")
     one, other = a._table(parts, common), b._table(parts, common)
+    both = np.hstack([one, other])
+    drawn = np.concatenate([draws @ both for draws in _draws(len(both), resamples, seed)])
+    moved = np.concatenate([swaps @ (other - one) for swaps in _swaps(len(one), resamples, seed)])
 
-    def difference(first: Table, second: Table) -> Any:
-        return _figure(figure, parts, first) - _figure(figure, parts, second)
+    def compared(name: str) -> Comparison:
+        def difference(first: Table, second: Table) -> Any:
+            return _figure(name, parts, first) - _figure(name, parts, second)
 
-    drawn = np.concatenate([difference(d @ one, d @ other) for d in _draws(len(one), resamples, seed)])
-    drawn = drawn[~np.isnan(drawn)]
-    fewer = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
-    return Comparison(
-        float(difference(one.sum(0), other.sum(0))),
-        *_percentiles(drawn),
-        p=_permutation_p(difference, one, other, resamples, seed),
-        p_bootstrap=min(1.0, 2 * (fewer + 1) / (len(drawn) + 1)),
-        p_wilcoxon=_wilcoxon_p(difference(one, other)),
-        n=len(one),
-    )
+        chance = difference(drawn[:, : one.shape[1]], drawn[:, one.shape[1] :])
+        chance = chance[~np.isnan(chance)]
+        fewer = min(np.count_nonzero(chance <= 0), np.count_nonzero(chance >= 0))
+        seen = float(difference(one.sum(0), other.sum(0)))
+        return Comparison(
+            seen,
+            *_percentiles(chance),
+            p=_permutation_p(difference(one.sum(0) + moved, other.sum(0) - moved), seen, len(one)),
+            p_bootstrap=min(1.0, 2 * (fewer + 1) / (len(chance) + 1)),
+            p_wilcoxon=_wilcoxon_p(difference(one, other)),
+            n=len(one),
+        )
+
+    return {name: compared(name) for name in names}
 
 
 def _parts(figures: Iterable[str]) -> list[str]:
@@ -170,19 +185,14 @@ def _percentiles(values: NDArray[Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _permutation_p(difference: Difference, one: Table, other: Table, resamples: int, seed: int) -> float:
+def _permutation_p(swapped: Table, seen: float, images: int) -> float:
     """Share of ways to swap the methods, image by image, that give as large a difference; all ways if they are few."""
-    observed = abs(float(difference(one.sum(0), other.sum(0))))
-    if np.isnan(observed):
+    if np.isnan(seen):
         return np.nan
-    total = as_large = 0
-    for swaps in _swaps(len(one), resamples, seed):
-        moved = swaps @ (other - one)
-        found = abs(difference(one.sum(0) + moved, other.sum(0) - moved))
-        total += len(found)
-        as_large += int(np.count_nonzero(~(found < observed - 1e-12)))  # one that is undefined counts as large
+    # one that is undefined counts as large
+    as_large, total = int(np.count_nonzero(~(abs(swapped) < abs(seen) - 1e-12))), len(swapped)
     # of random ways, the one that was seen is counted, too, so that p is never 0
-    return as_large / total if 2 ** len(one) == total else (as_large + 1) / (total + 1)
+    return as_large / total if 2**images == total else (as_large + 1) / (total + 1)
 
 
 def _swaps(images: int, resamples: int, seed: int) -> Iterable[Table]:

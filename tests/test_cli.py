@@ -55,7 +55,7 @@ def test_explain_writes_every_kind_of_file(run, photo, checkpoint, tmp_path):
     )
     assert code == 0
     assert all(str(target.name) in err for target in targets)
-    assert "<section" in targets[0].read_text()
+    assert "<main" in targets[0].read_text()
     assert Image.open(targets[1]).size == (130, 90)
     assert ercr.load(targets[2]).provenance["method"] == "tam"
     assert json.loads(targets[3].read_text())["provenance"]["generation"]["max_new_tokens"] == 4

@@ -1,0 +1,158 @@
+"""`ercr figure`: a figure for a paper, from one picture and one answer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ercr.commands.options import JsonOption, ModelOption, check_options, load_model
+from ercr.errors import InputError
+from ercr.output import emit_data, notes, results, working
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ercr.explainer import Explainer
+    from ercr.explanation import Explanation
+
+Kind = Literal["methods", "ablation", "tokens", "faithfulness"]
+_METHODS = {"methods": "attention,cam,tam,ercr", "tokens": "ercr", "faithfulness": "cam,tam,ercr"}
+
+
+def figure(
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="methods: by words; ablation: parts of ERCR by words; tokens: the whole answer; faithfulness: a word "
+            "with pixels deleted and inserted."
+        ),
+    ],
+    image: Annotated[
+        Path | None, typer.Argument(help="The picture; without one a scene is drawn.", show_default=False)
+    ] = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="File to write: .png, .pdf or .svg; repeatable.", show_default="KIND.png"),
+    ] = None,
+    prompt: Annotated[
+        str, typer.Option("--prompt", "-p", help="What to ask.")
+    ] = "Write a one-sentence caption for this image:",
+    model: ModelOption = None,
+    words: Annotated[
+        str | None,
+        typer.Option(help="Words or phrases, with commas; by default those with most evidence.", show_default=False),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Such as cam,tam,ercr:context=tam , or all.", show_default="as fits the kind"),
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
+    ] = None,
+    dpi: Annotated[int, typer.Option(help="Dots per inch of pictures.")] = 300,
+    colormap: Annotated[str, typer.Option(help="inferno, viridis, cividis, grey or one of matplotlib's.")] = "inferno",
+    scale: Annotated[
+        Literal["value", "peak"] | None,
+        typer.Option(help="Colours by value, or by the share of each map's peak.", show_default="as fits the kind"),
+    ] = None,
+    width: Annotated[float, typer.Option(help="Inches: 7.16 for two columns of a page, 3.5 for one.")] = 7.16,
+    seed: Annotated[int, typer.Option(help="Which scene to draw, where no picture is given.")] = 5895,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    as_json: JsonOption = None,
+) -> None:
+    """Draw a figure for a paper: methods, an ablation, an answer token by token, or deletion and insertion."""
+    from ercr.figures.saving import check_files, save
+    from ercr.output import check_outputs
+
+    targets = out or [Path(f"{kind}.png")]
+    check_outputs([], as_json)
+    wanted = _methods(kind, methods)
+    looks = _check_looks(kind, colormap, scale, width)
+    check_options(answer, dtype)
+    check_files(targets, dpi)
+    with working("Opening the picture"):
+        picture, named = _picture(image, seed)
+    explainer = load_model(model, device, dtype)
+    with working("Explaining"):
+        found = explainer.explain_all(picture, prompt, methods=wanted, answer=answer, max_new_tokens=max_new_tokens)
+        said = [part.strip() for part in words.split(",") if part.strip()] if words is not None else named(found[0])
+        made = _draw(kind, explainer, found, said, prompt, looks)
+    for target in targets:
+        with warnings.catch_warnings(record=True) as heard:
+            save(made, target, dpi)
+        for text in dict.fromkeys([*(str(warning.message) for warning in heard), f"wrote {target}"]):
+            notes.print(text, markup=False, soft_wrap=True)
+    if as_json is not None:
+        emit_data({"kind": kind, "text": found[0].text, "methods": wanted, "files": [str(t) for t in targets]}, as_json)
+    else:
+        results.print(found[0].text, markup=False, soft_wrap=True)
+
+
+def _check_looks(kind: Kind, colormap: str, scale: Literal["value", "peak"] | None, width: float) -> dict[str, Any]:
+    """The options of the drawing functions, refused where they are wrong before a model is loaded."""
+    from ercr.figures.panel import Shade
+    from ercr.figures.sheet import check_width, drawing
+
+    check_width(width)
+    with drawing():  # says what to install where matplotlib is missing
+        Shade(scale or "value", colormap)
+    if kind == "faithfulness" and scale is not None:
+        raise InputError("A faithfulness figure shows maps by the share of their peaks: leave --scale away.")
+    return {"colormap": colormap, "width": width, **({"scale": scale} if scale else {})}
+
+
+def _methods(kind: Kind, given: str | None) -> list[str]:
+    from ercr.evaluate.specs import split_methods
+    from ercr.figures import ABLATION
+    from ercr.methods import resolve
+    from ercr.report.specs import NAMES
+
+    if kind == "ablation":
+        if given is not None:
+            raise InputError("The ablation's variants are fixed: leave --methods away.")
+        return list(ABLATION)
+    chosen = list(NAMES) if given == "all" else split_methods([given or _METHODS[kind]])
+    for method in chosen:
+        resolve(method)
+    if kind == "tokens" and len(chosen) != 1:
+        raise InputError("A strip of tokens shows one method: name one with --methods.")
+    return chosen
+
+
+def _picture(image: Path | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
+    """The picture, and which words to show by default: those that name an object, where that is known."""
+    if image is not None:
+        from ercr.images import load_image
+
+        return load_image(image), lambda explanation: None
+    from ercr import demo
+
+    drawn = demo.draw(seed)
+    return drawn.image, lambda explanation: demo.object_words(explanation, drawn)[:4]
+
+
+def _draw(
+    kind: Kind,
+    explainer: Explainer,
+    found: list[Explanation],
+    words: list[Any] | None,
+    prompt: str,
+    options: dict[str, Any],
+) -> Figure:
+    from ercr import figures
+
+    if kind == "methods":
+        return figures.methods_grid(found, words, **options)
+    if kind == "ablation":
+        # function words are the point of this figure, so named objects are not all there is to see
+        return figures.ablation_grid(found, words if words and isinstance(words[0], str) else None, **options)
+    if kind == "tokens":
+        return figures.token_strip(found[0], **options)
+    measured = figures.responses(explainer, found, words[0] if words else None, prompt=prompt)
+    return figures.faithfulness_film(measured, **options)

@@ -1,0 +1,108 @@
+"""Which words a figure shows and what its explanations are called; nothing here draws."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ercr.errors import InputError
+from ercr.explanation import Explanation, Word, merge_maps
+from ercr.figures.sheet import Piece
+from ercr.geometry import Floats
+from ercr.render.labels import labels
+from ercr.report.specs import NAMES
+
+# enough to choose words by default; scores use a tagger
+_FUNCTION = frozenset(
+    "a an the and or of in on at to by with from for near next above below over under is are was were be it its this "
+    "that there has have as while both side left right top his her their other another some two three four one".split()
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A word or phrase of the answer that all explanations share: its text and its rows."""
+
+    text: str
+    rows: tuple[int, ...]
+
+    def map(self, explanation: Explanation) -> Floats:
+        """Its map by one explanation: the maximum over its tokens."""
+        return np.asarray(merge_maps(explanation.maps[list(self.rows)], "max"), np.float32)
+
+
+def checked(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """The explanations, if they are of one image and one answer."""
+    found: list[Explanation] = [explanations] if isinstance(explanations, Explanation) else list(explanations)
+    if not found or not all(isinstance(item, Explanation) for item in found):
+        raise InputError("Give a list of explanations, such as explainer.explain_all(...) returns.")
+    facts = {(e.image.sha256(), tuple(t.id for t in e.text_tokens)) for e in found}
+    if len(facts) > 1:
+        raise InputError("A figure shows one image and one answer: explain both by all methods with explain_all.")
+    if not found[0].words:
+        raise InputError("The model said nothing, so there is nothing to show.")
+    return found
+
+
+def choose(explanations: Sequence[Explanation], words: Sequence[Any] | None, functions: int = 0) -> list[Chosen]:
+    """The words by text, index, (start, stop) or themselves; by default those with most evidence, as they were said."""
+    first = explanations[0]
+    if isinstance(words, str):
+        words = [words]
+    found = notable(explanations, functions=functions) if words is None else [first.find(which) for which in words]
+    if not found:
+        raise InputError("Name at least one word to show.")
+    return [
+        Chosen(word.text.strip(string.punctuation) or word.text, tuple(t.row for t in word.tokens)) for word in found
+    ]
+
+
+def notable(explanations: Sequence[Explanation], count: int = 4, functions: int = 0) -> list[Word]:
+    """Words worth a look: those with most evidence and, where asked for, the last function words."""
+    # a method that subtracts a context leaves function words dark; others stretch every map to the full range
+    telling = next((e for e in explanations if e.alpha is not None), explanations[0])
+    spoken = [word for word in telling.words if word.text.strip(string.punctuation)]
+    content = [word for word in _unique(spoken) if word.text.lower().strip(string.punctuation) not in _FUNCTION]
+    best = sorted(content or _unique(spoken), key=lambda word: -word.evidence)[: count - functions]
+    little = [word for word in _unique(spoken[::-1]) if word.text.lower() in _FUNCTION][:functions]
+    return sorted([*best, *little], key=lambda word: word.index)
+
+
+def _unique(words: Sequence[Word]) -> list[Word]:
+    return list({word.text.lower(): word for word in words[::-1]}.values())[::-1]
+
+
+def titles(explanations: Sequence[Explanation], given: Sequence[str] | None = None) -> list[str]:
+    """Names of the explanations: the given ones, or the methods' as the paper writes them, with what else differs."""
+    if given is not None:
+        if len(given) != len(explanations):
+            raise InputError(f"{len(explanations)} explanations need as many labels, not {len(given)}.")
+        return [str(name) for name in given]
+    names = []
+    for explanation, label in zip(explanations, labels(explanations), strict=True):
+        method = str(explanation.provenance.get("method"))
+        names.append(label.replace(method, NAMES.get(method, (method,))[0], 1))
+    return names
+
+
+def sentence(explanation: Explanation, chosen: Sequence[Chosen]) -> list[Piece]:
+    """The answer as running text, the chosen words bold."""
+    marked = {row for word in chosen for row in word.rows}
+    pieces: list[Piece] = []
+    last = 0
+    for word in explanation.words:
+        rows = [token.row for token in word.tokens]
+        glued = bool(pieces) and not _apart(explanation, last, rows[0])
+        pieces.append(Piece(word.text, bool(marked & set(rows)), glued))
+        last = rows[-1]
+    return pieces
+
+
+def _apart(explanation: Explanation, last: int, first: int) -> bool:
+    """Whether white space stands between two words: at the end of a token, at the start of one, or as its own."""
+    texts = [token.text for token in explanation.text_tokens[last : first + 1]]
+    return texts[0] != texts[0].rstrip() or texts[-1] != texts[-1].lstrip() or any(t.isspace() for t in texts[1:-1])

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from ercr.commands.benchmark import benchmark
 from ercr.commands.evaluate import evaluate
+from ercr.commands.figure import figure
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
 from ercr.commands.report import report
 from ercr.commands.reproduce import reproduce
@@ -185,6 +186,7 @@ app.command()(evaluate)
 app.command()(report)
 app.command()(reproduce)
 app.command()(benchmark)
+app.command()(figure)
 
 
 def _short(value: Any) -> str:

@@ -64,7 +64,7 @@ class Stream:
         self._finish = finish
         self._needs: Needs = method.needs(settings)
         self._trace: Trace | None = None
-        self._evidence: list[Tensor] = []
+        self._evidence: list[Evidence] = []
         self._results: list[Result] = []
 
     def explanation(self) -> Explanation:
@@ -73,8 +73,7 @@ class Stream:
             for _ in self:
                 pass
         assert self._trace is not None
-        maps = torch.cat(self._evidence)
-        return self._finish(self._trace, Evidence(maps), join(self._results))
+        return self._finish(self._trace, join_evidence(self._evidence), join(self._results))
 
     def __iter__(self) -> Iterator[Step]:
         recorder = Recorder(self._adapter, self._needs.layer)
@@ -103,8 +102,9 @@ class Stream:
             trace = self._trace.then(token, row)
         self._trace = trace
         rows = slice(sum(len(result.maps) for result in self._results), len(trace.rows))
-        self._evidence.append(self._method.evidence(trace, rows, self._settings).maps)
-        self._results.append(self._method.refine(trace, torch.cat(self._evidence), rows, self._settings))
+        self._evidence.append(self._method.evidence(trace, rows, self._settings))
+        maps = torch.cat([evidence.maps for evidence in self._evidence])
+        self._results.append(self._method.refine(trace, maps, rows, self._settings))
         return self._newest(trace, self._results[-1].maps[-1])
 
     def _newest(self, trace: Trace, newest: Tensor) -> Step:
@@ -198,6 +198,12 @@ class Speaker:
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
+
+
+def join_evidence(parts: list[Evidence]) -> Evidence:
+    """Evidence of consecutive rows as one."""
+    stages = {name: torch.cat([part.stages[name] for part in parts]) for name in parts[0].stages}
+    return Evidence(torch.cat([part.maps for part in parts]), stages)
 
 
 def join(results: list[Result]) -> Result:

@@ -90,11 +90,13 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
         warped.append(normalise(maps, cells))
         shown.append(cells)
     stack, cover = torch.stack(warped), torch.stack(shown)[:, None]
+    # what the anchor alone shows, so that a reader sees what the other views changed
+    raw = {"raw": warped[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(warped) > 1 else {}
     if settings.aggregate == "max":
-        return Evidence(stack.amax(0))
+        return Evidence(stack.amax(0), raw)
     weights = torch.tensor(settings.weights or [1.0] * len(warped), device=device, dtype=stack.dtype)
     share = weights[:, None, None, None] * cover
-    return Evidence((stack * share).sum(0) / share.sum(0).clamp(min=torch.finfo(stack.dtype).tiny))
+    return Evidence((stack * share).sum(0) / share.sum(0).clamp(min=torch.finfo(stack.dtype).tiny), raw)
 
 
 def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:

@@ -17,6 +17,7 @@ from ercr.commands.figure import figure
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
 from ercr.commands.report import report
 from ercr.commands.reproduce import reproduce
+from ercr.commands.serve import serve
 from ercr.errors import ErcrError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
 from ercr.version import __version__
@@ -187,6 +188,7 @@ app.command()(report)
 app.command()(reproduce)
 app.command()(benchmark)
 app.command()(figure)
+app.command()(serve)
 
 
 def _short(value: Any) -> str:

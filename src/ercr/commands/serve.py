@@ -1,0 +1,49 @@
+"""`ercr serve`: the page and its API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ercr.output import notes
+from ercr.web.limits import Limits
+
+_DEFAULTS = Limits()
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Model to offer; repeatable. No other can be loaded.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7860,
+    max_upload: Annotated[float, typer.Option(help="Largest upload, in MB.")] = _DEFAULTS.upload_mb,
+    max_pixels: Annotated[float, typer.Option(help="Largest picture, in megapixels.")] = _DEFAULTS.megapixels,
+    max_answer: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = _DEFAULTS.answer_tokens,
+    max_prompt: Annotated[
+        int, typer.Option(help="Longest prompt or sentence, in characters.")
+    ] = _DEFAULTS.prompt_characters,
+    concurrent: Annotated[int, typer.Option(help="Requests that run at a time.")] = _DEFAULTS.concurrent,
+    queue: Annotated[int, typer.Option(help="Requests that may wait.")] = _DEFAULTS.queue,
+    keep: Annotated[float, typer.Option(help="Minutes that uploads and results are kept.")] = _DEFAULTS.keep_minutes,
+    max_stored: Annotated[float, typer.Option(help="All uploads and results together, in MB.")] = _DEFAULTS.stored_mb,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+) -> None:
+    """Show a page on which anyone can try a model on their own pictures."""
+    from ercr.commands.options import check_options, load_model
+    from ercr.web.server import check_installed, run
+    from ercr.zoo import DEFAULT
+
+    check_options(None, dtype)
+    limits = Limits(max_upload, max_pixels, max_answer, max_prompt, concurrent, queue, keep, max_stored)
+    check_installed()
+
+    def ready(address: str) -> None:
+        notes.print(f"Serving at {address} (stop with Ctrl+C).", soft_wrap=True)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            notes.print("Anyone who reaches this machine can use it: there is no password.")
+
+    run(host, port, limits, models or [DEFAULT], lambda name: load_model(name, device, dtype), ready)

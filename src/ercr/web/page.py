@@ -1,0 +1,158 @@
+"""The page: what a visitor chooses on one side, what the model used on the other; layout and wiring only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ercr.explainer import DEFAULT_PROMPT
+from ercr.web.live import note
+from ercr.web.service import Service
+
+_HEAD = (
+    "<h1>Which part of the picture does each word rest on?</h1>"
+    "<p>Choose a picture and ask about it. The model answers, and every word shows what it was read from. "
+    "Or type a sentence, and see which of its words the picture supports.</p>"
+)
+_WAITING = "The answer and its maps appear here."
+_NO_COMPARISON = ("Nothing", "")
+# on a small screen, or with the choices open, the answer is out of sight
+_SHOW_ANSWER = """() => {
+  const answer = document.getElementById("answer"), { top } = answer.getBoundingClientRect();
+  if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
+}"""
+_AT_A_TIME = "model"  # one limit for everything that runs a model
+
+
+def build(service: Service) -> Any:
+    """The page with its events and named API endpoints, ready to be mounted."""
+    import gradio as gr
+
+    with gr.Blocks(title="ercr", analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(_HEAD, elem_classes="ercr-head")
+        with gr.Row(elem_classes="ercr-main"):
+            with gr.Column(scale=2, min_width=300, elem_classes="ercr-in"):
+                image = _picture(gr, service)
+                texts = _texts(gr, service)
+                with gr.Row(elem_classes="ercr-buttons"):
+                    start = gr.Button("Explain", variant="primary", min_width=100, scale=2, elem_id="explain")
+                    stop = gr.Button("Stop", min_width=80, elem_id="stop")
+                choices = _choices(gr, service)
+            with gr.Column(scale=5, min_width=300, elem_classes="ercr-out"):
+                views = [
+                    gr.HTML(note(_WAITING), elem_classes="ercr-answer", elem_id="answer"),
+                    gr.HTML(elem_classes="ercr-strip", elem_id="maps"),
+                    gr.HTML(elem_classes="ercr-report", elem_id="report"),
+                ]
+        asked = {"image": image, **texts, **choices}
+        _watching(gr, service, asked, views, start, stop)
+        _endpoints(gr, service, asked)
+    page.queue(max_size=service.limits.queue, api_open=False)
+    return page
+
+
+def _picture(gr: Any, service: Service) -> Any:
+    image = gr.Image(
+        label="Picture",
+        type="filepath",
+        sources=["upload", "webcam", "clipboard"],
+        height="min(36vh, 20rem)",
+        buttons=["fullscreen"],
+        elem_id="image",
+    )
+    # the API's description would show an address, and addresses are not opened
+    image.example_payload = lambda: {"path": "photo.jpg", "meta": {"_type": "gradio.FileData"}}
+    if service.examples:
+        samples = [[str(path)] for path in service.examples]
+        drawn = gr.Dataset(
+            components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples"
+        )
+        drawn.click(service.example, drawn, image, preprocess=False, show_progress="hidden", api_visibility="private")
+    return image
+
+
+def _texts(gr: Any, service: Service) -> dict[str, Any]:
+    most = service.limits.prompt_characters
+    prompt = gr.Textbox(DEFAULT_PROMPT, label="Prompt", max_length=most, max_lines=6, elem_id="prompt")
+    sentence = gr.Textbox(
+        label="Sentence to check (optional)",
+        placeholder="Empty: the model answers",
+        max_length=most,
+        max_lines=6,
+        elem_id="sentence",
+    )
+    return {"prompt": prompt, "sentence": sentence}
+
+
+def _choices(gr: Any, service: Service) -> dict[str, Any]:
+    """Model, methods and length, in the order of `Service.watch`."""
+    names, most = service.shelf.names, service.limits.answer_tokens
+    methods = [(f"{name}: {title}", name) for name, title in service.methods.items()]
+    model = gr.Dropdown(names, value=names[0], label="Model", visible=len(names) > 1, elem_id="model")
+    with gr.Accordion("Method, comparison, length", open=False, elem_id="more"):
+        method = gr.Dropdown(methods, value="ercr", label="Method", elem_id="method")
+        other = gr.Dropdown([_NO_COMPARISON, *methods], value="", label="Compare with", elem_id="other")
+        length = gr.Slider(1, most, value=min(64, most), step=1, label="Longest answer, in tokens", elem_id="length")
+    return {"model": model, "method": method, "other": other, "length": length}
+
+
+def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any], start: Any, stop: Any) -> None:
+    """What happens on the page. Values are not converted on the way: they are checked in one place, ours."""
+
+    def looked_at(image: Any) -> Any:
+        """Say at once what is wrong with an upload, and take it away."""
+        trouble = service.trouble_with(image)
+        if trouble is None:
+            return gr.skip()
+        gr.Warning(trouble, title="This picture cannot be used")
+        return None
+
+    running = gr.on(
+        [start.click, asked["prompt"].submit, asked["sentence"].submit],
+        service.watch,
+        list(asked.values()),
+        views,
+        preprocess=False,
+        show_progress_on=views[0],
+        scroll_to_output=True,
+        concurrency_limit=service.limits.concurrent,
+        concurrency_id=_AT_A_TIME,
+        api_visibility="private",
+    )
+    running.success(None, js=_SHOW_ANSWER, api_visibility="private")
+    stop.click(None, cancels=[running], api_visibility="private")
+    asked["image"].upload(
+        looked_at,
+        asked["image"],
+        asked["image"],
+        preprocess=False,
+        show_progress="hidden",
+        concurrency_limit=service.limits.concurrent,
+        api_visibility="private",
+    )
+
+
+def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:
+    """The named endpoints; the page's own inputs give them their labels, choices and defaults."""
+    outputs = [
+        gr.Textbox(label="Answer", visible=False),
+        gr.JSON(label="Words", visible=False),
+        gr.File(label="Report", visible=False),
+    ]
+    sentence = gr.Textbox(label="Sentence", visible=False)
+    other = gr.Dropdown(list(service.methods), value="tam", label="Other method", visible=False)
+    parts = asked | {"sentence": sentence, "other": other}
+    for function, inputs in (
+        (service.explain, "image prompt model method length"),
+        (service.explain_sentence, "image sentence prompt model method"),
+        (service.compare, "image prompt model method other length"),
+    ):
+        gr.Button(visible=False).click(
+            function,
+            [parts[name] for name in inputs.split()],
+            outputs,
+            preprocess=False,
+            api_name=function.__name__,
+            api_description=function.__doc__,
+            concurrency_limit=service.limits.concurrent,
+            concurrency_id=_AT_A_TIME,
+        )

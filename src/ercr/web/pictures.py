@@ -1,0 +1,44 @@
+"""Maps laid over a picture at a size that fits a page, whatever the size of the picture."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image, features
+
+from ercr.explanation import Explanation
+from ercr.geometry import Floats, Geometry
+from ercr.render.overlay import overlay
+
+
+def fitted(image: Image.Image, side: int) -> Image.Image:
+    """The picture with its longer side at most `side` pixels long."""
+    scale = min(1.0, side / max(image.size))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, resample=Image.Resampling.BICUBIC, reducing_gap=2.0)
+
+
+def lit(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.Image:
+    """A fitted picture with a map [h, w] laid over it."""
+    size = (shown.height, shown.width)
+    heat = geometry.to_pixels(evidence, size)
+    seen = np.ones(size, np.bool_)
+    if geometry.seen < 0.9995:
+        seen = geometry.to_pixels(np.ones(geometry.grid, np.float32), size) > 0
+    return overlay(shown, heat, seen, 0.7, "inferno")
+
+
+def answer_picture(explanation: Explanation, side: int) -> Image.Image:
+    """The evidence for the whole answer; the bare picture where nothing was said."""
+    shown = fitted(explanation.image.rgb, side)
+    return lit(shown, explanation.geometry, explanation.sentence().map) if explanation.words else shown
+
+
+def data_url(image: Image.Image) -> str:
+    """A small picture as a page can carry it."""
+    kind = "WEBP" if features.check("webp") else "JPEG"
+    buffer = io.BytesIO()
+    image.save(buffer, format=kind, quality=75)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,147 @@
+"""What the page and the API do with a request: check it, carry it out, and say in one sentence what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import ErcrError
+from ercr.explanation import Explanation
+from ercr.web import results
+from ercr.web.folder import Folder
+from ercr.web.limits import Limits
+from ercr.web.live import Live, framed, kept, note
+from ercr.web.shelf import Shelf
+from ercr.web.spoken import Speech, carry_out
+from ercr.web.tasks import Desk, Task
+
+log = logging.getLogger("ercr.web")
+View = tuple[str, str, str]  # HTML of the answer, of the strip of maps and of the report
+Answer = tuple[str, list[dict[str, Any]], str]  # text, words, path of the report
+
+
+class Service:
+    """Explains for visitors. `refuse` turns a sentence into the error that a page shows."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        limits: Limits,
+        shelf: Shelf,
+        examples: list[Path],
+        refuse: Callable[[str], Exception],
+    ) -> None:
+        from ercr.methods import methods
+
+        self.folder = folder
+        self.limits = limits
+        self.shelf = shelf
+        self.examples = examples
+        self.methods = {name: method.title for name, method in methods().items()}
+        self._desk = Desk(folder, limits, tuple(shelf.names), tuple(self.methods))
+        self._refuse = refuse
+
+    def trouble_with(self, image: Any) -> str | None:
+        """What is wrong with an upload, if anything."""
+        try:
+            self._desk.picture(image)
+        except Exception as error:
+            return in_one_sentence(error)
+        return None
+
+    def example(self, index: Any) -> str:
+        """The picture of an example that was clicked."""
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.examples):
+            raise self._refuse(f"There are examples 0 to {len(self.examples) - 1}.")
+        return str(self.examples[index])
+
+    def watch(
+        self, image: Any, prompt: Any, sentence: Any, model: Any, method: Any, other: Any, length: Any
+    ) -> Iterator[View]:
+        """Views of the answer while it is spoken, then the report."""
+        try:
+            given = sentence if isinstance(sentence, str) and sentence.strip() else None
+            task = self._desk.task(image, prompt, given, model=model, method=method, other=other, length=length)
+            yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
+            yield from self._views(task)
+        except Exception as error:
+            raise self._refuse(in_one_sentence(error)) from None
+
+    def _views(self, task: Task) -> Iterator[View]:
+        explainer = self.shelf.get(task.model)
+        began, live = time.monotonic(), Live(task.image.rgb)
+        for state in carry_out(task, explainer):
+            if isinstance(state, Speech):
+                yield *live.update(state), ""
+                continue
+            place = self.folder.new_result()
+            files = results.write_all(state, place)
+            yield kept(place.name, files, _summary(state, time.monotonic() - began)), "", framed(place.name)
+
+    def explain(self, image: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
+        """Let the model answer a prompt about an image, and measure the image evidence for every word it says.
+
+        Returns the answer, its words with probability and evidence (0 to 1), and a self-contained HTML report.
+        """
+        return self._answer(image, prompt, model=model, method=method, length=max_new_tokens)
+
+    def explain_sentence(self, image: Any, sentence: Any, prompt: Any, model: Any, method: Any) -> Answer:
+        """Measure the image evidence for every word of a given sentence, as if the model had answered with it.
+
+        Returns the sentence, its words with the probability the model gives them and their evidence (0 to 1), and a
+        self-contained HTML report. A word without evidence or with a low probability may be invented.
+        """
+        return self._answer(image, prompt, sentence, model=model, method=method)
+
+    def compare(
+        self, image: Any, prompt: Any, model: Any, method: Any, other_method: Any, max_new_tokens: Any
+    ) -> Answer:
+        """Explain one answer of the model by two methods.
+
+        Returns the answer, its words with probability and the evidence by each method, and one self-contained HTML
+        report with both side by side.
+        """
+        return self._answer(image, prompt, model=model, method=method, other=other_method, length=max_new_tokens)
+
+    def _answer(self, *asked: Any, **options: Any) -> Answer:
+        try:
+            task = self._desk.task(*asked, **options)
+            explanations = self.shelf.get(task.model).explain_all(
+                task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
+            )
+            report = results.write_report(explanations, self.folder.new_result())
+            return explanations[0].text, results.words(explanations), str(report)
+        except Exception as error:
+            raise self._refuse(in_one_sentence(error)) from None
+
+
+def in_one_sentence(error: Exception) -> str:
+    """One sentence for a visitor: what to change, or that it is not their doing, which the log then explains."""
+    if isinstance(error, ErcrError):
+        message = str(error)
+    elif "out of memory" in str(error).lower() or isinstance(error, MemoryError):
+        _release_memory()
+        message = "The server ran out of memory: try a smaller picture, a shorter answer or another method."
+    else:
+        log.error("A request failed.", exc_info=error)
+        message = "Something failed on the server, and its log says what; another picture or method may work."
+    # pages show messages as HTML, and a message may quote the visitor
+    return escape(" ".join(message.split()), quote=False)
+
+
+def _release_memory() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _summary(explanations: tuple[Explanation, ...], seconds: float) -> str:
+    words = len(explanations[0].words)
+    if not words:
+        return "The model said nothing."
+    return f"{words} word{'s' * (words != 1)} explained in {seconds:.1f} s."

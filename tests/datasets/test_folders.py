@@ -85,3 +85,46 @@ def test_a_real_sample_of_coco_reads():
         assert sample.labels.shape == (sample.image.height, sample.image.width)
         assert len(sample.references) == 5
         assert set(np.unique(sample.labels)) - {0} <= set(sample.categories)
+
+
+def test_a_damaged_entry_spoils_its_own_sample_only(coco):
+    instances = json.loads((coco / "annotations/instances_minival2014.json").read_text())
+    captions = {"annotations": [{"image_id": 8, "caption": 5}, {"image_id": 7, "caption": "a dog"}]}
+    (coco / "annotations/instances_minival2014.json").write_text(
+        json.dumps({**instances, "images": [{"id": 7}, {"id": 8}, {"file": "x"}]})
+    )
+    (coco / "annotations/captions_val2014.json").write_text(json.dumps(captions))
+    samples = open_dataset(f"coco:{coco}")
+    assert samples[0].references == ("a dog",)
+    with pytest.raises(InputError, match="caption of image 8"):
+        samples[1]
+    with pytest.raises(InputError, match="Image 2 of"):
+        samples[2]
+    assert [samples.name(index) for index in range(3)] == ["000000000007", "000000000008", "entry 2"]
+
+
+def test_masks_must_hold_ids_that_labels_can_hold(coco):
+    mask = coco / "seg_label/000000000007.png"
+    Image.fromarray(np.full((30, 40), 300, np.uint16)).save(mask)
+    with pytest.raises(ImageError, match="outside 0 to 255"):
+        open_dataset(f"coco:{coco}")[0]
+    Image.new("1", (40, 30), 1).save(mask)
+    assert (open_dataset(f"coco:{coco}")[0].labels == 1).all()
+    Image.new("RGB", (40, 30)).save(mask)
+    with pytest.raises(ImageError, match="one channel"):
+        open_dataset(f"coco:{coco}")[0]
+
+
+def test_a_fingerprint_follows_what_rows_depend_on(coco):
+    def fingerprint(spec, count=2):
+        return open_dataset(spec).fingerprint(count)
+
+    before = fingerprint(f"coco:{coco}")
+    assert fingerprint(f"coco:{coco}") == before
+    captions = {"annotations": [{"image_id": 7, "caption": "another dog"}]}
+    (coco / "annotations/captions_val2014.json").write_text(json.dumps(captions))
+    assert fingerprint(f"coco:{coco}") != before
+    assert fingerprint("scenes:2") == fingerprint("scenes:5") != fingerprint("scenes:2@1")
+    for wrong in ("scenes:x", "scenes:-1", "scenes:2@-5"):
+        with pytest.raises(InputError, match="scenes:COUNT"):
+            open_dataset(wrong)

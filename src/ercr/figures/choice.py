@@ -18,8 +18,9 @@ from ercr.report.specs import NAMES
 
 # enough to choose words by default; scores use a tagger
 _FUNCTION = frozenset(
-    "a an the and or of in on at to by with from for near next above below over under is are was were be it its this "
-    "that there has have as while both side left right top his her their other another some two three four one".split()
+    "a an the and or of in on at to by with from for near next beside between behind above below over under is are was "
+    "were be it its this that there has have as while both side left right top his her their other another some one "
+    "two three four".split()
 )
 
 

@@ -12,7 +12,7 @@ from ercr.errors import InputError
 from ercr.figures.choice import checked, titles
 from ercr.figures.legend import Legend, unseen
 from ercr.figures.panel import Shade, aspect, show_image, show_map
-from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, drawing, line_height, measured, shortened
+from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, check_width, drawing, line_height, measured, shortened
 from ercr.metrics.faithfulness import BUDGETS, baseline_image, perturbed
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def faithfulness_film(
     if len({response.word for response in found}) > 1:
         raise InputError("A film shows one word: measure the responses of one word.")
     explanations = checked([response.explanation for response in found])
+    check_width(width)
     shade = Shade("peak", colormap)
     with drawing():
         names = titles(explanations, labels)

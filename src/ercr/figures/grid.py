@@ -11,7 +11,7 @@ from ercr.figures.choice import Chosen, checked, choose, sentence, titles
 from ercr.figures.heads import Heads
 from ercr.figures.legend import Legend, unseen
 from ercr.figures.panel import Scale, Shade, aspect, show_image, show_map
-from ercr.figures.sheet import BODY, PAGE, Sheet, drawing, measured, shortened
+from ercr.figures.sheet import BODY, PAGE, Sheet, check_width, drawing, measured, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +54,7 @@ def methods_grid(
 
 def draw_grid(columns: Sequence[Column], words: Sequence[Chosen], shade: Shade, width: float) -> Figure:
     """The grid on a sheet of some width; as high as it needs to be."""
+    check_width(width)
     plan = _Plan(columns, words, shade, width)
     sheet = Sheet(width, plan.height)
     for number, column in enumerate(columns):

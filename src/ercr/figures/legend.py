@@ -35,7 +35,7 @@ class Legend:
         beside = width if stacked else width - self.bar - 0.3
         self.text = limited(text, beside, size, most)
         self.notes = [line for note in notes for line in flow([Piece(w) for w in note.split()], beside, SMALL)]
-        self.label = [_joined(line) for line in flow([Piece(w) for w in shade.label.split()], self.bar + 0.1, SMALL)]
+        self.label = [_joined(line) for line in flow([Piece(w) for w in shade.label.split()], self.bar, SMALL)]
 
     @property
     def height(self) -> float:
@@ -64,7 +64,8 @@ class Legend:
 
 def limited(pieces: Sequence[Piece], width: float, size: float, most: int) -> Lines:
     """Flowed lines, cut with an ellipsis where they are more than `most`."""
-    lines, kept = flow(pieces, width, size) if pieces else [], list(pieces)
+    lines = flow(pieces, width, size) if pieces else []
+    kept = list(pieces[: sum(len(line) for line in lines[:most])])
     while len(lines) > most and kept:
         kept.pop()
         lines = flow([*kept, Piece("…")], width, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,9 @@ def flow(pieces: Sequence[Piece], width: float, size: float = BODY) -> list[list
     lines: list[list[tuple[float, Piece]]] = [[]]
     space, at = measured("a a", size)[0] - measured("aa", size)[0], 0.0
     for piece in pieces:
-        wide = measured(piece.text, size, "bold" if piece.bold else "normal")[0]
+        weight = "bold" if piece.bold else "normal"
+        piece = replace(piece, text=shortened(piece.text, width, size, weight))
+        wide = measured(piece.text, size, weight)[0]
         start = at + (0.0 if piece.glued or not lines[-1] else space)
         if lines[-1] and start + wide > width:
             lines.append([])

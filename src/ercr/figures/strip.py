@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ercr.figures.choice import checked, titles
 from ercr.figures.legend import Legend, unseen
 from ercr.figures.panel import Scale, Shade, aspect, show_image, show_map
-from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, drawing, line_height, shortened
+from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, check_width, drawing, line_height, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ def token_strip(
     part: Literal["answer", "prompt"] = "answer",
 ) -> Figure:
     """Every token of the answer (or of the prompt) with its map and its probability."""
+    check_width(width)
     (found,) = checked([explanation])
     tokens = found.tokens if part == "answer" else found.prompt_tokens
     shade = Shade(scale, colormap)

@@ -73,7 +73,10 @@ def _shape(sample: Sample) -> Any:
 
 
 class Sizes:
-    """How many samples a batch may hold; it is found from free memory, and halved when memory runs out."""
+    """How many samples a batch may hold; it is found from free memory, and halved when memory runs out.
+
+    Keep one for several calls of `explain_many`, so that what was found is not forgotten.
+    """
 
     def __init__(self, size: BatchSize, adapter: Adapter) -> None:
         if size != "auto" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):

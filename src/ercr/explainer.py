@@ -131,7 +131,7 @@ class Explainer:
         answers: Sequence[str] | None = None,
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
-        batch_size: BatchSize = "auto",
+        batch_size: BatchSize | Sizes = "auto",
     ) -> list[list[Explanation]]:
         """Explain many images by several methods, which share runs of the model where they can: [image][method]."""
         resolved = [resolve(method) for method in methods]
@@ -179,7 +179,7 @@ class Explainer:
         resolved: Sequence[Chosen],
         max_new_tokens: int,
         generation: dict[str, Any] | None,
-        batch_size: BatchSize,
+        batch_size: BatchSize | Sizes,
     ) -> list[list[Explanation]]:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[str | None] = [None] * len(images) if answers is None else list(answers)
@@ -199,7 +199,8 @@ class Explainer:
             return self._explain([item for item, _ in batch], [sample for _, sample in batch], resolved, options)
 
         items = list(zip(images, per_image, given, strict=True))
-        return in_batches(items, prepare, run, Sizes(batch_size, self.adapter))
+        sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
+        return in_batches(items, prepare, run, sizes)
 
     def _explain(
         self, items: Sequence[_Item], samples: Sequence[Sample], resolved: Sequence[Chosen], options: dict[str, Any]

@@ -63,7 +63,7 @@ def evaluate(
 
     check_outputs([], as_json)
     disable_progress_bar()  # of the loading of weights, which would cross our own
-    bar = _Bar()
+    bar = Bar()
     started = time.perf_counter()
     try:
         with bar:
@@ -74,7 +74,7 @@ def evaluate(
                 out,
                 engine=engine,
                 workers=workers,
-                batch_size=_batch_size(batch_size),
+                batch_size=read_batch_size(batch_size),
                 retry_failed=retry_failed,
                 begin=bar.begin,
                 progress=bar.advance,
@@ -102,7 +102,7 @@ def evaluate(
         _show(summary)
 
 
-class _Bar:
+class Bar:
     """Progress on standard error: samples, speed, time left, failures. Silent where nobody watches."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Bar:
         self.task = self.progress.add_task("samples", total=None, speed="", failed="")
         self.total = self.done = self.fresh = self.failed = 0
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         self.progress.start()
         return self
 
@@ -134,7 +134,7 @@ class _Bar:
         self.progress.update(self.task, advance=part.samples, speed=f"{speed:.2f}/s", failed=failed)
 
 
-def _batch_size(text: str) -> int | Literal["auto"]:
+def read_batch_size(text: str) -> int | Literal["auto"]:
     if text == "auto":
         return "auto"
     if not text.isdigit() or int(text) < 1:

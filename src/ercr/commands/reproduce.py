@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from ercr.commands.evaluate import _Bar, _batch_size
+from ercr.commands.evaluate import Bar, read_batch_size
 from ercr.commands.options import JsonOption
 from ercr.commands.report import FormatOption, deliver
 from ercr.errors import InputError
@@ -66,7 +66,7 @@ def reproduce(
         limit=limit,
         engine=engine,
         workers=workers,
-        batch_size=_batch_size(batch_size),
+        batch_size=read_batch_size(batch_size),
         max_new_tokens=max_new_tokens,
         revision=revision,
         device=device,
@@ -89,7 +89,7 @@ class _Watched:
 
     def __call__(self, what: str, call: Any) -> Any:
         notes.print(what, markup=False, style="dim", soft_wrap=True)
-        with _Bar() as bar:
+        with Bar() as bar:
             return call(begin=bar.begin, progress=bar.advance)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ercr.bulk import BatchSize
+from ercr.bulk import BatchSize, Sizes
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.evaluate.memory import free_memory
@@ -51,7 +51,8 @@ class Worker:
     def __init__(
         self, explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, batch_size: BatchSize
     ) -> None:
-        self.explainer, self.dataset, self.plan, self.run, self.batch_size = explainer, dataset, plan, run, batch_size
+        self.explainer, self.dataset, self.plan, self.run = explainer, dataset, plan, run
+        self.sizes = Sizes(batch_size, explainer.adapter)
         self.parts = plan.parts(dataset)
         self.plain = {m: p for m in plan.methods if (p := without_context(m))} if plan.suppression else {}
         if run.threads is not None:
@@ -135,7 +136,7 @@ class Worker:
                 methods=specs,
                 answers=answers,
                 max_new_tokens=self.plan.max_new_tokens,
-                batch_size=self.batch_size if self.batch_size == "auto" else min(self.batch_size, len(batch)),
+                batch_size=self.sizes,
             )
         except Exception as error:
             return Failure.of("model", error)

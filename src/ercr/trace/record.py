@@ -94,7 +94,9 @@ def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, gen
         prepared = sample.prepared
         visual = run.layer[row, run.offsets[row] + prepared.visual.to(run.layer.device)]
         anchor = View(1.0, prepared.geometry, recorder.visual(visual))
-        parts.append(Part(prepared, run.answers[row], run.norm[row, run.offsets[row] :], (anchor, *views[row])))
+        states = run.norm[row, run.offsets[row] :]
+        embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
+        parts.append(Part(prepared, run.answers[row], states, (anchor, *views[row]), embeds))
     return assemble(adapter, parts, needs)
 
 
@@ -106,6 +108,7 @@ class _Run:
     norm: Tensor
     layer: Tensor
     offsets: Sequence[int]
+    embeds: Tensor | None = None  # [B, positions, d] of the prompts, or of prompts and answers
 
 
 def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Tensor], recorder: Recorder) -> _Run:
@@ -138,7 +141,8 @@ def _speak(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, gene
                 break
             states = speech.step()
     norm = torch.cat(norms, dim=1)
-    return _Run(answers(speech.tokens), norm, norm if recorder.at_end else torch.cat(layers, dim=1), batch.offsets)
+    layer = norm if recorder.at_end else torch.cat(layers, dim=1)
+    return _Run(answers(speech.tokens), norm, layer, batch.offsets, speech.embeds)
 
 
 def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
@@ -215,6 +219,7 @@ class Part:
     answer: Tensor
     states: Tensor
     views: tuple[View, ...]
+    embeds: Tensor | None = None  # [L or less, d] that went in, image features in their places
 
     @property
     def ids(self) -> Tensor:
@@ -242,7 +247,10 @@ def assemble(adapter: Adapter, parts: Sequence[Part], needs: Needs) -> list[Trac
 
 def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
     ids, rows, device = part.ids, part.rows, part.states.device
-    replayed = part.prepared.with_answer(part.answer)
+    replayed, embeds = part.prepared.with_answer(part.answer), part.embeds
+    if embeds is not None and len(embeds) < len(ids):
+        rest = adapter.model.get_input_embeddings()(ids[len(embeds) :].to(adapter.device))
+        embeds = torch.cat([embeds, rest.to(embeds)])
     return Trace(
         ids=ids,
         input_length=len(part.prepared.input_ids),
@@ -254,7 +262,7 @@ def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(device),
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: respell(adapter, wanted),
-        inside=Replay(adapter, replayed, rows - 1, ids[rows]) if needs.replay else None,
+        inside=Replay(adapter, replayed, rows - 1, ids[rows], embeds) if needs.replay else None,
         finite={
             **{f"visual (scale {v.scale:g})": torch.isfinite(v.states).all() for v in part.views},
             "text": torch.isfinite(text.emit_states).all(),

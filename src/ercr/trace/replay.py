@@ -27,9 +27,12 @@ _BACKWARD_BYTES = 2**30  # what the gradients of one batch of target tokens may 
 class Replay:
     """Prompt and answer of one sample, read again on demand. Rows are the text tokens of the trace."""
 
-    def __init__(self, adapter: Adapter, sample: Prepared, emitting: Tensor, targets: Tensor) -> None:
+    def __init__(
+        self, adapter: Adapter, sample: Prepared, emitting: Tensor, targets: Tensor, embeds: Tensor | None = None
+    ) -> None:
         self._adapter = adapter
         self._sample = sample
+        self._embeds = embeds  # [L, d] what the first pass put in, so that the vision tower need not run again
         self.emitting = emitting.clamp(min=0).to(adapter.device)  # [S] positions that emit the text rows
         self.own = (emitting + 1).to(adapter.device)  # [S] positions of the text rows
         self.visual = sample.visual.to(adapter.device)  # [N]
@@ -92,9 +95,10 @@ class Replay:
     def _run(self) -> None:
         behind = self._sample.input_ids[int(self._sample.visual[-1]) + 1 :]
         refuse_image_tokens(behind, self._adapter.image_token_id)
-        inputs = self._adapter.collate([self._sample], 0)
-        positions = self._adapter.position_ids([self._sample], inputs["attention_mask"])
-        self._adapter.body(**inputs, position_ids=positions, use_cache=False)
+        if self._embeds is None:
+            self._embeds = self._adapter.embed(self._adapter.pack([self._sample], 0))[0]
+        positions = self._adapter.position_ids([self._sample], torch.ones(1, self.length, dtype=torch.long))
+        self._adapter.read(self._embeds[None], positions.to(self._embeds.device), None)
 
     # gradients of the emitted logits
 

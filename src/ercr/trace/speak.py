@@ -94,7 +94,8 @@ class Speech:
 
     def first(self, batch: Batch) -> Tensor:
         """The pass over the prompts."""
-        return self._adapter.read(self._adapter.embed(batch), batch.positions, batch.mask, self._cache)
+        self.embeds = self._adapter.embed(batch)
+        return self._adapter.read(self.embeds, batch.positions, batch.mask, self._cache)
 
     def step(self) -> Tensor:
         """The pass over the newest tokens."""

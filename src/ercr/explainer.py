@@ -133,7 +133,7 @@ class Explainer:
         generation: dict[str, Any] | None = None,
         batch_size: BatchSize | Sizes = "auto",
     ) -> list[list[Explanation]]:
-        """Explain many images by several methods, which share runs of the model where they can: [image][method]."""
+        """Explain many images by several methods, which share runs of the model where they can: `[image][method]`."""
         resolved = [resolve(method) for method in methods]
         return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
 

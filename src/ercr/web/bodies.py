@@ -9,6 +9,12 @@ from typing import Any
 from ercr.web.folder import Folder
 
 _HASH = 128  # characters of a session's or an event's name
+_NAMES = {
+    "queue/join": ("session_hash",),
+    "run/predict": ("session_hash",),
+    "cancel": ("session_hash", "event_id"),
+    "reset": ("event_id",),
+}
 _FILE = (
     "Upload the picture to /gradio_api/upload first, and name it by the path that this returns: "
     "other paths and addresses are not opened."
@@ -18,9 +24,18 @@ _FILE = (
 class Refused(Exception):
     """A request that may not pass: a status and one sentence."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.parameter = parameter
+
+    def body(self) -> bytes:
+        """The sentence as JSON; one about a parameter in the form in which the framework's clients show it."""
+        message: Any = str(self)
+        if self.parameter is not None:
+            fields = {"is_valid": False, "parameter_name": self.parameter, "message": message}
+            message = [{"__type__": "validate", **fields}]
+        return json.dumps({"detail": message, "error": str(self)}).encode()
 
 
 @dataclass(frozen=True)
@@ -28,8 +43,10 @@ class Endpoint:
     """A function of the page: how many values it takes, and the names of those that an API call gives."""
 
     inputs: int
+    pictures: frozenset[int]  # which of them are pictures
     names: tuple[str, ...]
     required: frozenset[str]
+    queued: bool = True  # others are answered at once
 
 
 @dataclass(frozen=True)
@@ -47,12 +64,12 @@ def checked_body(route: str, raw: bytes, endpoints: Endpoints, folder: Folder) -
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
     if not isinstance(body, dict):
-        raise Refused(422, "The body must be a JSON object.")
+        raise Refused(400, "The body must be a JSON object.")
     _check_files(body, folder)
-    if route in ("queue/join", "cancel", "reset"):
-        _check_names(body, route)
-    if route == "queue/join":
-        _check_join(body, endpoints)
+    if route in _NAMES:
+        _check_names(body, _NAMES[route])
+    if route in ("queue/join", "run/predict"):
+        _check_function(body, endpoints, queued=route == "queue/join")
     elif route.startswith("call/"):
         _check_call(body, route.removeprefix("call/"), endpoints)
     try:
@@ -62,34 +79,34 @@ def checked_body(route: str, raw: bytes, endpoints: Endpoints, folder: Folder) -
 
 
 def _check_files(body: Any, folder: Folder) -> None:
-    """Every file named anywhere in the body is one of ours; addresses beside it are dropped."""
+    """Every file named anywhere in the body is one of ours; what else is said about it is dropped."""
     pending = [body]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             if "path" in value or "url" in value:
                 if not folder.holds(value.get("path")):
-                    raise Refused(400, _FILE)
-                value.pop("url", None)
-                value["meta"] = {"_type": "gradio.FileData"}
+                    raise _not_ours()
+                path = value["path"]
+                value.clear()
+                value |= {"path": path, "meta": {"_type": "gradio.FileData"}}
             pending.extend(value.values())
         elif isinstance(value, list):
             pending.extend(value)
 
 
-def _check_names(body: dict[str, Any], route: str) -> None:
-    wanted = {"queue/join": ("session_hash",), "cancel": ("session_hash", "event_id"), "reset": ("event_id",)}[route]
+def _check_names(body: dict[str, Any], wanted: tuple[str, ...]) -> None:
     for name in wanted:
         if not isinstance(body.get(name), str) or not 0 < len(body[name]) <= _HASH:
-            raise Refused(422, f"The body needs a {name} of at most {_HASH} characters.")
+            raise Refused(400, f"The body needs a {name} of at most {_HASH} characters.")
 
 
-def _check_join(body: dict[str, Any], endpoints: Endpoints) -> None:
+def _check_function(body: dict[str, Any], endpoints: Endpoints, queued: bool) -> None:
     index = body.get("fn_index")
     if isinstance(index, bool) or not isinstance(index, int):
-        raise Refused(422, "The body needs the number of a function, fn_index.")
-    if index not in endpoints.by_index:
-        raise Refused(404, f"There is no function {index}.")
+        raise Refused(400, "The body needs the number of a function, fn_index.")
+    if index not in endpoints.by_index or endpoints.by_index[index].queued != queued:
+        raise Refused(404, f"There is no function {index} here.")
     _check_data(body, endpoints.by_index[index])
 
 
@@ -103,15 +120,27 @@ def _check_call(body: dict[str, Any], name: str, endpoints: Endpoints) -> None:
     if plain == name:
         _check_data(body, endpoint)
         return
+    _check_pictures([body.get(name) for name in endpoint.names], endpoint)
     for missing in sorted(endpoint.required - set(body)):
-        raise Refused(422, f"The body lacks {missing!r}; it can hold {', '.join(endpoint.names)}.")
+        raise Refused(400, f"The body lacks {missing!r}; it can hold {', '.join(endpoint.names)}.")
     for extra in sorted(set(body) - set(endpoint.names)):
-        raise Refused(422, f"There is no parameter {extra[:80]!r}; there are {', '.join(endpoint.names)}.")
+        raise Refused(400, f"There is no parameter {extra[:80]!r}; there are {', '.join(endpoint.names)}.")
 
 
 def _check_data(body: dict[str, Any], endpoint: Endpoint) -> None:
     data = body.get("data")
     if not isinstance(data, list):
-        raise Refused(422, "The body needs its values in a list named data.")
+        raise Refused(400, "The body needs its values in a list named data.")
     if len(data) != endpoint.inputs:
-        raise Refused(422, f"This function takes {endpoint.inputs} values, not {len(data)}.")
+        raise Refused(400, f"This function takes {endpoint.inputs} values, not {len(data)}.")
+    _check_pictures(data, endpoint)
+
+
+def _check_pictures(data: list[Any], endpoint: Endpoint) -> None:
+    for index in endpoint.pictures:
+        if not (data[index] is None or (isinstance(data[index], dict) and "path" in data[index])):
+            raise _not_ours()
+
+
+def _not_ours() -> Refused:
+    return Refused(422, _FILE, "image")

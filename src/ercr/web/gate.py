@@ -7,7 +7,6 @@ client names must be one that was uploaded to this server.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -27,7 +26,7 @@ _PAGE = {"/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robot
 _PAGE_FOLDERS = ("/assets/", "/static/", "/svelte/")
 _READ = {"info", "openapi.json", "queue/data", "queue/status", "upload_progress", "theme.css", "app_id", "login_check"}
 _READ_FOLDERS = ("heartbeat/", "call/")
-_JSON = {"queue/join", "cancel", "reset"}
+_JSON = {"queue/join", "run/predict", "cancel", "reset"}
 _JSON_FOLDERS = ("call/",)
 _BODY = 1_000_000  # bytes of a JSON body; far more than a prompt of any sensible length
 _FORM = 100_000  # bytes of a form around an upload
@@ -73,10 +72,14 @@ class Gate:
             await served(scope, receive, answer)
         except Refused as refusal:
             await _refuse(refusal, answer)
-        except Exception:
+        except Exception as error:
+            if started:
+                # a stream says what is wrong in its last event and then breaks off
+                log.info("A response broke off: %r", error)
+                await answer({"type": "http.response.body", "body": b""})
+                return
             log.error("A request failed: %s %s", scope["method"], scope["path"][:200], exc_info=True)
-            if not started:
-                await _refuse(Refused(500, "Something failed on the server, and its log says what."), answer)
+            await _refuse(Refused(500, "Something failed on the server, and its log says what."), answer)
 
     async def _admit(self, scope: Message, receive: Receive) -> Receive:
         """What the request's body is to be read from; raises for a request that may not pass."""
@@ -110,7 +113,7 @@ class Gate:
             return
         route = path.removeprefix(_API).rstrip("/") if path.startswith(_API) else ""
         if route == "queue/data" and "session_hash" not in parse_qs(scope["query_string"].decode("latin-1")):
-            raise Refused(422, "Name the session_hash to listen to.")
+            raise Refused(400, "Name the session_hash to listen to.")
         if route in _READ or route.startswith(_READ_FOLDERS):
             return
         if path.startswith("/results/"):
@@ -190,7 +193,7 @@ def _with_headers(message: Message) -> Message:
 
 
 async def _refuse(refusal: Refused, send: Send) -> None:
-    body = json.dumps({"detail": str(refusal), "error": str(refusal)}).encode()
+    body = refusal.body()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

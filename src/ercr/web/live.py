@@ -28,12 +28,14 @@ class Live:
     def update(self, speech: Speech) -> tuple[str, str]:
         """The spoken words on the colours of their evidence, and the maps of the words that are complete."""
         words = speech.words()
-        for text, evidence in words[self._drawn : -1]:
+        whole = len(words) if speech.complete else len(words) - 1
+        for text, evidence in words[self._drawn : whole]:
             if any(letter.isalnum() for letter in text):
                 self._strip += _figure(text, data_url(lit(self._shown, speech.geometry, evidence)))
             self._drawn += 1
         spans = "".join(_span(text, float(evidence.max(initial=0.0))) for text, evidence in words)
-        return f'<p class="said">{spans}<span class="caret"></span></p>', self._strip
+        caret = "" if speech.complete else '<span class="caret"></span>'
+        return f'<p class="said">{spans}{caret}</p>', self._strip
 
 
 def _span(text: str, evidence: float) -> str:

@@ -21,6 +21,8 @@ _SHOW_ANSWER = """() => {
   if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
 }"""
 _AT_A_TIME = "model"  # one limit for everything that runs a model
+# small steps do not queue: the framework loses an event that joins the queue just as the one before it leaves
+_AT_ONCE = {"preprocess": False, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def build(service: Service) -> Any:
@@ -66,7 +68,7 @@ def _picture(gr: Any, service: Service) -> Any:
         drawn = gr.Dataset(
             components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples"
         )
-        drawn.click(service.example, drawn, image, preprocess=False, show_progress="hidden", api_visibility="private")
+        drawn.click(service.example, drawn, image, **_AT_ONCE)
     return image
 
 
@@ -98,13 +100,10 @@ def _choices(gr: Any, service: Service) -> dict[str, Any]:
 def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any], start: Any, stop: Any) -> None:
     """What happens on the page. Values are not converted on the way: they are checked in one place, ours."""
 
-    def looked_at(image: Any) -> Any:
+    def looked_at(image: Any) -> tuple[Any, Any]:
         """Say at once what is wrong with an upload, and take it away."""
         trouble = service.trouble_with(image)
-        if trouble is None:
-            return gr.skip()
-        gr.Warning(trouble, title="This picture cannot be used")
-        return None
+        return (gr.skip(), gr.skip()) if trouble is None else (None, note(trouble))
 
     running = gr.on(
         [start.click, asked["prompt"].submit, asked["sentence"].submit],
@@ -120,15 +119,7 @@ def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any]
     )
     running.success(None, js=_SHOW_ANSWER, api_visibility="private")
     stop.click(None, cancels=[running], api_visibility="private")
-    asked["image"].upload(
-        looked_at,
-        asked["image"],
-        asked["image"],
-        preprocess=False,
-        show_progress="hidden",
-        concurrency_limit=service.limits.concurrent,
-        api_visibility="private",
-    )
+    asked["image"].upload(looked_at, asked["image"], [asked["image"], views[0]], **_AT_ONCE)
 
 
 def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ercr.web.shelf import Shelf
 
 _SEEDS = (5895, 3, 11, 848, 2946, 17)  # scenes shown as examples
 _SESSIONS = 200  # visitors whose last values are remembered
+_CONNECTIONS = 1000  # open at a time; every visitor holds one or two
 _BACKLOG = 512  # connections that may wait to be taken
 _GOODBYE = 3  # seconds that open connections get when the server stops
 
@@ -54,6 +55,7 @@ def run(
             timeout_graceful_shutdown=_GOODBYE,
             server_header=False,
             backlog=_BACKLOG,
+            limit_concurrency=_CONNECTIONS,
             # an address in a forwarded header is a visitor's claim; a proxy's operator can set this variable
             forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"),
         )
@@ -158,8 +160,10 @@ def _endpoints(page: Any) -> Any:
         parameters = described.get(f"/{function.api_name}", {}).get("parameters", [])
         endpoint = Endpoint(
             inputs=len(function.inputs),
+            pictures=frozenset(i for i, part in enumerate(function.inputs) if part.get_block_name() == "image"),
             names=tuple(p["parameter_name"] for p in parameters),
             required=frozenset(p["parameter_name"] for p in parameters if not p["parameter_has_default"]),
+            queued=bool(function.queue),
         )
         by_index[index] = endpoint
         if parameters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from html import escape
@@ -43,21 +44,23 @@ class Service:
         self.examples = examples
         self.methods = {name: method.title for name, method in methods().items()}
         self._desk = Desk(folder, limits, tuple(shelf.names), tuple(self.methods))
-        self._refuse = refuse
+        # pages show an error's message as HTML, and a message may quote the visitor
+        self._refuse = lambda error: refuse(escape(in_one_sentence(error), quote=False))
+        self._looking = threading.Semaphore(limits.concurrent)  # decoded pictures are large
 
     def trouble_with(self, image: Any) -> str | None:
         """What is wrong with an upload, if anything."""
-        try:
-            self._desk.picture(image)
-        except Exception as error:
-            return in_one_sentence(error)
+        with self._looking:
+            try:
+                self._desk.picture(image)
+            except Exception as error:
+                return in_one_sentence(error)
         return None
 
-    def example(self, index: Any) -> str:
-        """The picture of an example that was clicked."""
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.examples):
-            raise self._refuse(f"There are examples 0 to {len(self.examples) - 1}.")
-        return str(self.examples[index])
+    def example(self, index: Any) -> str | None:
+        """The picture of an example that was clicked, if there is one of that number."""
+        known = isinstance(index, int) and 0 <= index < len(self.examples)
+        return str(self.examples[index]) if known else None
 
     def watch(
         self, image: Any, prompt: Any, sentence: Any, model: Any, method: Any, other: Any, length: Any
@@ -69,7 +72,7 @@ class Service:
             yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
             yield from self._views(task)
         except Exception as error:
-            raise self._refuse(in_one_sentence(error)) from None
+            raise self._refuse(error) from None
 
     def _views(self, task: Task) -> Iterator[View]:
         explainer = self.shelf.get(task.model)
@@ -116,7 +119,7 @@ class Service:
             report = results.write_report(explanations, self.folder.new_result())
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
-            raise self._refuse(in_one_sentence(error)) from None
+            raise self._refuse(error) from None
 
 
 def in_one_sentence(error: Exception) -> str:
@@ -129,8 +132,7 @@ def in_one_sentence(error: Exception) -> str:
     else:
         log.error("A request failed.", exc_info=error)
         message = "Something failed on the server, and its log says what; another picture or method may work."
-    # pages show messages as HTML, and a message may quote the visitor
-    return escape(" ".join(message.split()), quote=False)
+    return " ".join(message.split())
 
 
 def _release_memory() -> None:

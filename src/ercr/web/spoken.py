@@ -27,6 +27,7 @@ class Speech:
     geometry: Geometry
     texts: list[str] = field(default_factory=list)
     maps: list[Floats] = field(default_factory=list)
+    complete: bool = False
 
     def hear(self, step: Step) -> None:
         if not step.special:
@@ -34,7 +35,7 @@ class Speech:
             self.maps.append(step.map)
 
     def words(self) -> list[tuple[str, Floats]]:
-        """Words and their maps, as the explanation will have them; the last word may still grow."""
+        """Words and their maps, as the explanation will have them; the last one may grow until all is said."""
         return [
             ("".join(self.texts[i] for i in indices), np.asarray(np.max([self.maps[i] for i in indices], 0)))
             for indices in group(self.texts)
@@ -59,6 +60,9 @@ def carry_out(task: Task, explainer: Explainer) -> Iterator[Speech | tuple[Expla
         if time.monotonic() - reported >= _PAUSE:
             yield speech
             reported = time.monotonic()
+    if speech is not None:
+        speech.complete = True
+        yield speech
     first = stream.explanation()
     # as ids, because a tokenizer may cut the same words differently; explaining takes both
     said: Any = [token.id for token in first.text_tokens if token.kind == "answer"]

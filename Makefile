@@ -11,7 +11,7 @@ VISION := $(VENV)/torchvision
 REFERENCES := $(VENV)/references
 LXT := .venv-lxt
 
-.PHONY: demo benchmark test lint quick references clean
+.PHONY: demo benchmark docs test lint quick references clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
 
@@ -20,6 +20,9 @@ benchmark: $(VENV)/.ready-evaluate
 	rm -rf benchmark
 	$(BIN)/ercr evaluate --model scenes-qwen2vl --dataset scenes:200 --methods cam,tam,ercr,attention --out benchmark/run
 	$(BIN)/ercr report benchmark/run --out benchmark/report
+
+docs: $(VENV)/.ready-test
+	$(BIN)/mkdocs build --strict
 
 test: $(VENV)/.ready-test lint
 	$(BIN)/python -m pytest -n 2 --durations=5

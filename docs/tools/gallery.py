@@ -115,7 +115,7 @@ def page(said: dict[str, str]) -> str:
     parts += [
         "## A page to explore",
         "`ercr demo` writes one to `demo/report.html`, and `explanation.to_html(…)` one for any explanation. Point at "
-        "a word, choose a phrase, step through what the method did, or compare methods side by side with `ercr.compare`.",
+        "a word, choose a phrase, step through what the method did, or put methods side by side with `ercr.compare`.",
     ]
     return "\n\n".join(parts) + "\n"
 

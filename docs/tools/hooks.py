@@ -12,27 +12,10 @@ from typing import Any
 from latex2mathml.converter import convert
 
 _BLOCK = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_INLINE = re.compile(r"\$`([^`]+)`\$")
+_INLINE = re.compile(r"(?<!`)\$`([^`]+)`\$(?!`)")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(#[^)]*)?\)")
 _OPEN, _CLOSE = "\ue000", "\ue001"  # around the number of an equation: characters that no text has
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
-
-
-def on_config(config: Any) -> Any:
-    """Pages that are written elsewhere and not there yet are left out of the navigation."""
-    config.nav = _present(config.nav, Path(config.docs_dir))
-    return config
-
-
-def _present(nav: Any, root: Path) -> Any:
-    kept = []
-    for entry in nav:
-        ((title, target),) = entry.items()
-        if isinstance(target, list):
-            kept.append({title: _present(target, root)})
-        elif (root / target).exists():
-            kept.append(entry)
-    return kept
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

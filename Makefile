@@ -21,7 +21,9 @@ benchmark: $(VENV)/.ready-evaluate
 	$(BIN)/ercr evaluate --model scenes-qwen2vl --dataset scenes:200 --methods cam,tam,ercr,attention --out benchmark/run
 	$(BIN)/ercr report benchmark/run --out benchmark/report
 
+# the site, in build/site
 docs: $(VENV)/.ready-test
+	$(BIN)/python docs/tools/generate.py
 	$(BIN)/mkdocs build --strict
 
 test: $(VENV)/.ready-test lint

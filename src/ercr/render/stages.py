@@ -62,7 +62,7 @@ def _per_word(words: tuple[Word, ...], maps: Floats, top: float) -> Floats:
     scaled = np.clip(maps, 0.0, None) / max(top, 1.0)
     if not words:
         return np.asarray(scaled[:0], np.float32)
-    return np.stack([scaled[[token.row for token in word.tokens]].max(0) for word in words]).astype(np.float32)
+    return np.asarray(np.stack([scaled[[token.row for token in word.tokens]].max(0) for word in words]), np.float32)
 
 
 def _differ(maps: Floats, others: Floats) -> bool:

@@ -72,7 +72,7 @@ class Service:
             yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
             yield from self._views(task)
         except Exception as error:
-            raise self._refuse(error) from None
+            raise self._refuse(error) from None  # type: ignore[no-untyped-call,unused-ignore]
 
     def _views(self, task: Task) -> Iterator[View]:
         explainer = self.shelf.get(task.model)
@@ -119,7 +119,7 @@ class Service:
             report = results.write_report(explanations, self.folder.new_result())
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
-            raise self._refuse(error) from None
+            raise self._refuse(error) from None  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def in_one_sentence(error: Exception) -> str:

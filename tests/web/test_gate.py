@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +63,9 @@ def ask(gate, method, path, body=b"", headers=None):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(gate[0](scope, receive, send))
+    # in a thread of its own: a browser of another test may keep a loop running in this one
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, gate[0](scope, receive, send)).result()
     return sent[0]["status"], b"".join(part.get("body", b"") for part in sent[1:]).decode()
 
 

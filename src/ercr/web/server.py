@@ -94,7 +94,9 @@ def application(shelf: Shelf, folder: Folder, limits: Limits) -> Any:
         css=CSS,
         footer_links=["api"],
         allowed_paths=[],
-        blocked_paths=[os.getcwd(), str(Path.home())] if _outside(folder.path) else [],
+        blocked_paths=[
+            place for place in (os.getcwd(), os.path.expanduser("~")) if not folder.path.is_relative_to(place)
+        ],
         max_file_size=limits.upload_bytes,
         show_error=True,
         ssr_mode=False,
@@ -143,11 +145,6 @@ def _listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"Cannot listen on {host}:{port} ({reason}): choose another --host or --port.") from None
     return listening
-
-
-def _outside(path: Path) -> bool:
-    """Whether blocking the working and the home folder leaves a path readable."""
-    return not any(path.is_relative_to(Path(place).resolve()) for place in (os.getcwd(), Path.home()))
 
 
 def _endpoints(page: Any) -> Any:

@@ -44,8 +44,7 @@ class Service:
         self.examples = examples
         self.methods = {name: method.title for name, method in methods().items()}
         self._desk = Desk(folder, limits, tuple(shelf.names), tuple(self.methods))
-        # pages show an error's message as HTML, and a message may quote the visitor
-        self._refuse = lambda error: refuse(escape(in_one_sentence(error), quote=False))
+        self._shown_error = refuse
         self._looking = threading.Semaphore(limits.concurrent)  # decoded pictures are large
 
     def trouble_with(self, image: Any) -> str | None:
@@ -72,7 +71,7 @@ class Service:
             yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
             yield from self._views(task)
         except Exception as error:
-            raise self._refuse(error) from None  # type: ignore[no-untyped-call,unused-ignore]
+            raise self._refusal(error) from None
 
     def _views(self, task: Task) -> Iterator[View]:
         explainer = self.shelf.get(task.model)
@@ -119,7 +118,11 @@ class Service:
             report = results.write_report(explanations, self.folder.new_result())
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
-            raise self._refuse(error) from None  # type: ignore[no-untyped-call,unused-ignore]
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Exception) -> Exception:
+        # pages show an error's message as HTML, and a message may quote the visitor
+        return self._shown_error(escape(in_one_sentence(error), quote=False))
 
 
 def in_one_sentence(error: Exception) -> str:

@@ -165,3 +165,18 @@ def test_nothing_is_wider_than_the_window(visit, scene_file, width):
     total, frame = visit(act, viewport={"width": width, "height": 800}, color_scheme="dark")
     assert total <= width
     assert frame["width"] >= min(width - 40, 600)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_aloud_and_has_contrast(visit, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core comes with this package").Axe()
+
+    def act(page):
+        page.get_by_label("Drawn example 1").click()
+        page.wait_for_selector("#image img")
+        page.click("#more button")
+        explain(page)
+        report(page)
+        return axe.run(page).response["violations"]
+
+    assert [(found["id"], found["nodes"][0]["html"]) for found in visit(act, color_scheme=scheme)] == []

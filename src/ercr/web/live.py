@@ -14,7 +14,7 @@ from ercr.web.pictures import data_url, fitted, lit
 from ercr.web.spoken import Speech
 
 _THUMBNAIL = 224  # pixels of the longer side; shown at half of that
-_BRIGHT = 0.45  # evidence from which a word's tint is a bright one
+_BRIGHT = 0.6  # evidence from which black letters stand out more on a tint than white ones
 
 
 class Live:

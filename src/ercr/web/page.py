@@ -20,6 +20,9 @@ _SHOW_ANSWER = """() => {
   const answer = document.getElementById("answer"), { top } = answer.getBoundingClientRect();
   if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
 }"""
+# the framework's picture buttons have no names for those who cannot see them
+_NAME_EXAMPLES = """() => document.querySelectorAll("#examples button").forEach(
+  (button, index) => button.setAttribute("aria-label", `Drawn example ${index + 1}`))"""
 _AT_A_TIME = "model"  # one limit for everything that runs a model
 # small steps do not queue: the framework loses an event that joins the queue just as the one before it leaves
 _AT_ONCE = {"preprocess": False, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -48,6 +51,7 @@ def build(service: Service) -> Any:
         asked = {"image": image, **texts, **choices}
         _watching(gr, service, asked, views, start, stop)
         _endpoints(gr, service, asked)
+        page.load(None, js=_NAME_EXAMPLES, api_visibility="private")
     page.queue(max_size=service.limits.queue, api_open=False)
     return page
 

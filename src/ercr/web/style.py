@@ -66,6 +66,7 @@ CSS = """
 .ercr-in { gap: 0.75rem; max-width: 30rem; }
 .ercr-buttons { flex-wrap: nowrap; }
 .ercr-out { min-height: 8rem; gap: 0.5rem; }
+#answer [data-testid="status-tracker"] .error { display: none; }
 #maps:not(:has(figure)), #report:not(:has(iframe)) { display: none; }
 #examples .gallery { display: grid; grid-template-columns: repeat(6, minmax(0, 1fr)); gap: 0.375rem; }
 #examples .gallery-item, #examples .gallery-item :is(span, .container) { display: block; width: 100%; }

@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=40)
     parser.add_argument("--malformed", type=int, default=500)
-    parser.add_argument("--warm-up", type=float, default=30)
+    parser.add_argument("--warm-up", type=float, default=120)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         server = Server(Path(place))

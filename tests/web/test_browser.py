@@ -145,8 +145,9 @@ def test_an_example_and_the_camera_work_from_the_keyboard(visit):
         page.reload()
         page.get_by_label("Capture from camera").press("Enter")
         page.get_by_text("Click to Access Webcam").click()
+        page.wait_for_function("document.querySelector('#image video')?.videoWidth > 0")
         page.get_by_label("capture photo").click()
-        page.wait_for_selector("#image img")
+        page.wait_for_selector("#image img:visible")
         explain(page)
         return drawn, report(page).locator(".picture img").first.evaluate("image => image.naturalWidth")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -20,6 +22,7 @@ _SEEDS = (5895, 3, 11, 848, 2946, 17)  # scenes shown as examples
 _SESSIONS = 200  # visitors whose last values are remembered
 _CONNECTIONS = 1000  # open at a time; every visitor holds one or two
 _BACKLOG = 512  # connections that may wait to be taken
+_M_ARENA_MAX = -8  # from glibc's malloc.h
 _GOODBYE = 3  # seconds that open connections get when the server stops
 
 
@@ -43,6 +46,7 @@ def run(
     check_installed()
     # the server ends itself by the signal it got; as an exception that still lets the folder be removed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _share_memory_pools()
     shelf = Shelf(models, load)
     listening = _listen(host, port)
     with listening, Folder(limits) as folder:
@@ -132,6 +136,12 @@ def _configure(folder: Folder) -> None:
         GRADIO_ANALYTICS_CACHE_FREQUENCY="1000000",  # it would sum them up after every request
         HF_HUB_DISABLE_TELEMETRY="1",
     )
+
+
+def _share_memory_pools() -> None:
+    """Two pools of free memory for all threads: with glibc's one per thread a busy server would seem to leak."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)  # other systems have no such setting
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ercr.benchmark.measure import together
+from ercr.benchmark.measure import time_of, together
 from ercr.benchmark.rows import (
     PUBLIC,
     STATIC,
@@ -27,12 +27,17 @@ from ercr.explainer import Explainer
 from ercr.version import __version__
 
 Say = Callable[[str], object]
+Found = dict[str, list[dict[str, Any]]]
+Keep = Callable[[dict[str, Any]], object]
 _GROWTH = {
     "answer": (16, 64, 256, 1024),
     "image": (256, 576, 1024, 2304, 4096),
     "views": (1, 2, 3, 4, 6, 8),
     "residual": (16, 64, 256, 1024),
 }
+
+
+_LONG = 256  # tokens of an answer that takes seconds: one run tells enough
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,25 @@ class Wanted:
     growth: bool = False
 
 
-def benchmark(explainer: Explainer, wanted: Wanted, say: Say = lambda text: None) -> dict[str, Any]:
-    """Every figure from one model in one process; the captured mode comes last, because it changes the model."""
+def benchmark(
+    explainer: Explainer, wanted: Wanted, say: Say = lambda text: None, keep: Keep = lambda document: None
+) -> dict[str, Any]:
+    """Every figure from one model in one process; the captured mode comes last, because it changes the model.
+
+    `say` hears what is measured next, `keep` gets what is measured so far.
+    """
     bench = Bench(explainer, picture(wanted.grid, wanted.cell), wanted.tokens, wanted.repeats)
     document = _head(bench, wanted)
+
+    def step(text: str) -> None:
+        keep(document)
+        say(text)
+
+    _measure(document, bench, wanted, step)
+    return document
+
+
+def _measure(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -> None:
     say("rows")
     rows = table(bench, wanted.methods)
     document["rows"] = [_entry(name, row) for name, row in rows.items()]
@@ -64,10 +84,10 @@ def benchmark(explainer: Explainer, wanted: Wanted, say: Say = lambda text: None
     document["bulk"] = []
     _bulk(document, bench, wanted, "eager", say)
     if wanted.growth:
-        document["growth"] = growth(bench, wanted, say)
+        document["growth"] = {}
+        growth(document["growth"], bench, wanted, say)
     if wanted.captured:
-        _captured(document, bench, wanted, rows[PUBLIC]["seconds"], say)
-    return document
+        _captured(document, bench, wanted, say)
 
 
 def _head(bench: Bench, wanted: Wanted) -> dict[str, Any]:
@@ -107,7 +127,7 @@ def _bulk(document: dict[str, Any], bench: Bench, wanted: Wanted, mode: str, say
         document["bulk"].append({"mode": mode, **row, "over_public": speed * baseline})
 
 
-def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, public: float, say: Say) -> None:
+def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -> None:
     from ercr.trace.compiled import Compiled
 
     say("generation with a static cache")
@@ -129,13 +149,12 @@ def _first(bench: Bench) -> Any:
     return results[0][0]
 
 
-def growth(bench: Bench, wanted: Wanted, say: Say) -> dict[str, list[dict[str, Any]]]:
+def growth(found: Found, bench: Bench, wanted: Wanted, say: Say) -> None:
     """Seconds and peak memory of ERCR by the length of the answer, the size of the picture and the number of views."""
-    found: dict[str, list[dict[str, Any]]] = {}
     for tokens in _GROWTH["answer"]:
         say(f"growth: answers of {tokens} tokens")
         longer = Bench(bench.explainer, bench.image.rgb, tokens, 2)
-        _add(found, "answer", tokens, longer, "ercr")
+        _add(found, "answer", tokens, longer, "ercr", warm=int(tokens < _LONG))
     for cells in _GROWTH["image"]:
         say(f"growth: pictures of {cells} tokens")
         side = round(cells**0.5)
@@ -148,12 +167,11 @@ def growth(bench: Bench, wanted: Wanted, say: Say) -> dict[str, list[dict[str, A
         _add(found, "views", views, bench, f"ercr:views={views}")
     say("growth: the residual alone")
     found["residual"] = list(residual(bench, _GROWTH["residual"]))
-    return found
 
 
-def _add(found: dict[str, list[dict[str, Any]]], kind: str, number: int, bench: Bench, method: str) -> None:
+def _add(found: Found, kind: str, number: int, bench: Bench, method: str, warm: int = 1) -> None:
     functions = {"ercr": bench.explain(method), "generate": bench.generate()}
-    costs = together(functions, bench.device, 2)
+    costs = {name: time_of(function, bench.device, 1 + warm, warm) for name, function in functions.items()}
     row: dict[str, Any] = {kind: number, "grid": list(bench.sample("cam").prepared.geometry.grid)}
     for name, cost in costs.items():
         row |= {f"{name}_seconds": cost.seconds, f"{name}_memory_gb": cost.memory_gb}

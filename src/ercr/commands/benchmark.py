@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,9 @@ def benchmark(
         str, typer.Option(help="Rows x columns of visual tokens, where the model follows the picture's size.")
     ] = "17x23",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
-    images: Annotated[int, typer.Option(help="Pictures of a bulk run; batches above this start from tensors.")] = 32,
+    images: Annotated[
+        int, typer.Option(help="Most pictures of a bulk run; batches above this start from tensors.")
+    ] = 32,
     repeats: Annotated[int, typer.Option(help="Turns; figures are medians.")] = 5,
     compile_: Annotated[bool, typer.Option("--compile", help="Also the mode of captured graphs; needs a GPU.")] = False,
     growth: Annotated[bool, typer.Option("--growth", help="Also how time and memory grow.")] = False,
@@ -53,7 +56,8 @@ def benchmark(
     wanted = Wanted(
         names, tokens, _grid(grid), _cell(explainer), repeats, _numbers("batches", batches), images, compile_, growth
     )
-    document = run(explainer, wanted, lambda text: notes.print(f"measuring {text} …"))
+    keep = _keeper(out)
+    document = run(explainer, wanted, lambda text: notes.print(f"measuring {text} …"), keep)
     if out is not None:
         _write(document, out)
     if as_json is not None:
@@ -119,11 +123,22 @@ def _numbers(name: str, text: str) -> list[int]:
     return numbers
 
 
+def _keeper(folder: Path | None) -> Callable[[dict[str, Any]], None]:
+    """Writes what is measured so far: a long run that is stopped leaves its figures."""
+    from ercr.storage import write_atomic
+
+    def keep(document: dict[str, Any]) -> None:
+        if folder is not None:
+            write_atomic(folder / "benchmark.json", (json.dumps(document, indent=1) + "\n").encode())
+
+    return keep
+
+
 def _write(document: dict[str, Any], folder: Path) -> None:
     from ercr.benchmark.show import markdown, plot
     from ercr.storage import write_atomic
 
-    write_atomic(folder / "benchmark.json", (json.dumps(document, indent=1) + "\n").encode())
+    _keeper(folder)(document)
     write_atomic(folder / "benchmark.md", markdown(document).encode())
     try:
         plot(document, folder)

@@ -15,6 +15,7 @@ from ercr.methods.together import mapped, run
 from ercr.models.chat import as_messages
 from ercr.models.packed import attend, group_segments
 from ercr.trace import Sample, trace_samples
+from ercr.trace.record import Recorder
 from tests.tiny import MAKERS
 
 PROMPT = "What is in the picture?"
@@ -106,6 +107,27 @@ def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, loa
             expected, found = (adapter.pack([one], 0).pixels["pixel_values"] for one in (official, raw))
             assert torch.equal(expected, found)
             assert official.geometry == raw.geometry
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_raw_pictures_reach_the_models_own_generate_developed(family, load, monkeypatch):
+    explainer, images = load(family), pictures()[:3]
+    options = {"max_new_tokens": 5, "generation": {"min_new_tokens": 4}}  # which our own greedy loop leaves to generate
+    single = [explainer.explain(image, PROMPT, **options) for image in images]
+    monkeypatch.setattr(type(explainer.adapter), "in_bulk", property(lambda adapter: adapter._raw))  # as on a GPU
+    for one, other in zip(single, explainer.explain_batch(images, PROMPT, batch_size=2, **options), strict=True):
+        same(one, other)
+
+
+def test_recorded_runs_keep_off_attention_that_plans_every_length(load, monkeypatch):
+    adapter, seen = load("llava").adapter, []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for flash in (True, False):
+        monkeypatch.setattr(torch.backends.cuda, "flash_sdp_enabled", lambda flash=flash: flash)
+        with Recorder(adapter, -1).recording():
+            seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+    assert seen == [False, True]  # who turned flash off chose cuDNN
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(load):

@@ -207,9 +207,8 @@ class Adapter(ABC):
         for row, sample in enumerate(samples):
             ids[row, longest - len(sample.input_ids) :] = sample.input_ids
             mask[row, longest - len(sample.input_ids) :] = 1
-        pixels = {key: torch.cat([s.pixels[key] for s in samples]) for key in samples[0].pixels}
-        inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids), **pixels}
-        return {key: value.to(self.device) for key, value in inputs.items()}
+        inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids)}
+        return {key: value.to(self.device) for key, value in inputs.items()} | self._pixels(samples)
 
     def pack(self, samples: Sequence[Prepared], pad_id: int) -> Batch:
         """The same with everything a pass needs worked out on the host, so that the device is never waited for."""
@@ -223,8 +222,6 @@ class Adapter(ABC):
         positions = self.position_ids(samples, mask)
         images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
         to = self.device
-        # joined on the device: samples lie in pinned memory where they were prepared in the background
-        pixels = {key: torch.cat([self._moved(s.pixels[key]) for s in samples]) for key in samples[0].pixels}
         shapes = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
         return Batch(
             ids=ids.to(to),
@@ -232,11 +229,15 @@ class Adapter(ABC):
             positions=positions.to(to),
             following=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(to),
             images=images.to(to),
-            pixels=pixels,
+            pixels=self._pixels(samples),
             shapes=torch.cat(shapes) if shapes else None,
             tower=self.tower_inputs(torch.cat(shapes)) if shapes else None,
             offsets=offsets,
         )
+
+    def _pixels(self, samples: Sequence[Prepared]) -> dict[str, Tensor]:
+        """Image inputs, joined on the device: they lie in pinned memory where they were prepared in the background."""
+        return {key: torch.cat([self._moved(s.pixels[key]) for s in samples]) for key in samples[0].pixels}
 
     def _moved(self, pixels: Tensor) -> Tensor:
         """Image inputs on the model's device; pictures that came as 8-bit values become numbers there."""

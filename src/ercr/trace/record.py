@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
+from ercr.trace.kernels import without_plans
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.replay import Replay
 from ercr.trace.speak import Speech, answers, end_tokens, is_plain_greedy
@@ -42,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        with self._adapter.lock:
+        with self._adapter.lock, without_plans():
             self._thread = threading.get_ident()
             handles = [self._adapter.final_norm.register_forward_hook(self._keep_output)]
             try:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in original pixels
 Floats = NDArray[np.float32]
+_WHOLE = 2**20  # entries up to which a view is read by one matrix: fewer steps, at 4 MB
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,14 @@ class Geometry:
         """Bilinear reading of this view's maps [..., h, w] at the cell centres of another view's grid."""
         return resample(maps, self.canvas, anchor.canvas, _extent(self))
 
+    def read_at(self, anchor: Geometry, values: Tensor) -> Tensor:
+        """Scores of this view's visual tokens [..., tokens] at another view's cells [..., h, w]: stitch and warp."""
+        rows, columns = anchor.grid
+        if self == anchor or self.tokens * rows * columns > _WHOLE:
+            return self.warp_to(anchor, self.stitch(values))
+        matrix = _reading(self, anchor, values.device, values.dtype)
+        return (values @ matrix).view(*values.shape[:-1], rows, columns)
+
     def covers(self, anchor: Geometry) -> NDArray[np.bool_]:
         """Valid cells of the anchor whose centre this view was shown."""
         left, top, right, bottom = self._seen_box()
@@ -143,6 +152,13 @@ def resample(maps: Tensor, source: Panel, target: Panel, extent: tuple[int, int,
         return maps
     upright, across = _interpolation_tensors(source, target, extent, maps.device, maps.dtype)
     return upright @ maps @ across.mT
+
+
+@lru_cache(maxsize=32)
+def _reading(source: Geometry, target: Geometry, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The matrix [tokens, cells] of stitching and warping, which are linear."""
+    places = torch.eye(source.tokens, dtype=torch.float64)
+    return source.warp_to(target, source.stitch(places)).flatten(1).to(device, dtype)
 
 
 @lru_cache(maxsize=256)

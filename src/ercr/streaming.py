@@ -63,7 +63,12 @@ class Stream:
         self._generation = generation
         self._finish = finish
         self._needs: Needs = method.needs(settings)
+        self._special = frozenset(adapter.tokenizer.all_special_ids)
+        self._begin()
+
+    def _begin(self) -> None:
         self._trace: Trace | None = None
+        self._maps: Tensor | None = None  # evidence of all rows so far
         self._evidence: list[Evidence] = []
         self._results: list[Result] = []
 
@@ -78,18 +83,21 @@ class Stream:
     def __iter__(self) -> Iterator[Step]:
         recorder = Recorder(self._adapter, self._needs.layer)
         views = auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
-        self._trace, self._evidence, self._results = None, [], []
+        self._begin()
         plain = is_plain_greedy(self._adapter, self._generation)
         speaker = (Steps if plain else Speaker)(self._adapter, self._sample, recorder, self._generation)
         try:
-            for token, norm, layer in speaker:
-                yield self._step(token, norm[0], layer[0], recorder, views)
+            for said, norm, layer in speaker:
+                step = self._step(said, norm[0], layer[0], recorder, views)
+                speaker.heard(step.id)
+                yield step
         finally:
             speaker.stop()
 
     @torch.no_grad()
-    def _step(self, token: int, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
-        """Extend the trace by a token and explain its row; with the first token come the prompt's rows."""
+    def _step(self, said: Tensor, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
+        """Extend the trace by a token [1] and explain its row; with the first token come the prompt's rows."""
+        token, before = int(said), 0
         if self._trace is None:
             prepared = self._sample.prepared
             anchor = View(1.0, prepared.geometry, recorder.visual(layer[prepared.visual.to(layer.device)]))
@@ -97,27 +105,30 @@ class Stream:
             trace = assemble(self._adapter, [Part(prepared, answer, norm, (anchor, *views))], self._needs)[0]
             trace.check()
         else:
-            emitting = norm[-1:]
-            row = text_rows(self._adapter, torch.tensor([token]), emitting, emitting, self._needs)
+            before = len(self._trace.rows)
+            row = text_rows(self._adapter, said, norm[-1:], norm[-1:], self._needs)
             trace = self._trace.then(token, row)
         self._trace = trace
-        rows = slice(sum(len(result.maps) for result in self._results), len(trace.rows))
-        self._evidence.append(self._method.evidence(trace, rows, self._settings))
-        maps = torch.cat([evidence.maps for evidence in self._evidence])
-        self._results.append(self._method.refine(trace, maps, rows, self._settings))
+        rows = slice(before, len(trace.rows))
+        evidence = self._method.evidence(trace, rows, self._settings)
+        self._maps = evidence.maps if self._maps is None else torch.cat([self._maps, evidence.maps])
+        self._evidence.append(evidence)
+        self._results.append(self._method.refine(trace, self._maps, rows, self._settings))
         return self._newest(trace, self._results[-1].maps[-1])
 
     def _newest(self, trace: Trace, newest: Tensor) -> Step:
-        tokenizer = self._adapter.tokenizer
+        """The newest token on the host: its map and its probability come in one copy."""
+        own = trace.text.log_probabilities[-1:]
+        numbers = torch.cat([newest.flatten(), own.to(newest)]).float().cpu().numpy()
         ids = trace.ids[trace.input_length :].tolist()
-        special = not bool(trace.text.context[-1])
+        special = ids[-1] in self._special
         return Step(
             index=len(ids) - 1,
             text="" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1],
             id=ids[-1],
-            probability=float(trace.text.log_probabilities[-1].exp()),
-            map=np.asarray(newest.float().cpu().numpy(), np.float32),
-            said=str(tokenizer.decode(ids, skip_special_tokens=True)).strip(),
+            probability=float(np.exp(numbers[-1])),
+            map=numbers[:-1].reshape(tuple(newest.shape)),
+            said=str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip(),
             special=special,
         )
 
@@ -128,21 +139,23 @@ class Steps:
     def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
         self._recorder = recorder
         self._batch = adapter.pack([sample.prepared], pad_token(adapter))
-        ends = end_tokens(adapter, generation)
-        self._speech = Speech(adapter, self._batch, int(generation["max_new_tokens"]), ends)
+        self._ends, self._limit = end_tokens(adapter, generation), int(generation["max_new_tokens"])
+        self._speech = Speech(adapter, self._batch, self._limit, self._ends)
+        self._ended = False
 
     @torch.no_grad()
     def _pass(self) -> Tensor:
         with self._recorder.recording():
             return self._speech.step() if self._speech.length else self._speech.first(self._batch)
 
-    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        speaking = True
-        while speaking:
-            states = self._pass()
-            norm, layer = self._recorder.take()
-            speaking = self._speech.hear(states)
-            yield int(self._speech.newest), norm, layer
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        while self._speech.length < self._limit and not self._ended:
+            said = self._speech.choose(self._pass())
+            yield said, *self._recorder.take()
+
+    def heard(self, token: int) -> None:
+        """What the newest token is, once the host knows it: whether the answer has ended is not asked the device."""
+        self._ended = token in self._ends
 
     def stop(self) -> None:
         """Nothing runs on its own."""
@@ -155,7 +168,7 @@ class Speaker:
         from transformers import StoppingCriteriaList
 
         self._recorder = recorder
-        self._queue: queue.Queue[tuple[int, Tensor, Tensor] | BaseException | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[Tensor, Tensor, Tensor] | BaseException | None] = queue.Queue()
         self._stopped = threading.Event()
         self._prompt_seen = False
         inputs = adapter.collate([sample.prepared], pad_token(adapter))
@@ -181,7 +194,7 @@ class Speaker:
         if value.numel() != 1:
             raise InputError("Assisted decoding cannot stream: use explain(), or leave the assistant out.")
         norm, layer = self._recorder.take()
-        self._queue.put((int(value), norm, layer))
+        self._queue.put((value.flatten(), norm, layer))
 
     def end(self) -> None:
         """Called by `generate` after the last token."""
@@ -189,7 +202,10 @@ class Speaker:
     def _should_stop(self, ids: Tensor, scores: Any, **options: Any) -> Tensor:
         return torch.full((len(ids),), self._stopped.is_set(), device=ids.device)
 
-    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def heard(self, token: int) -> None:
+        """`generate` knows by itself when to end."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item

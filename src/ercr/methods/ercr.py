@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ercr.errors import InputError
+from ercr.geometry import Geometry
 from ercr.methods.base import Evidence, Method, Result, Settings, choose
 from ercr.methods.ranking import rank_biased_overlap
-from ercr.methods.readout import activation_maps, covered_cells, earlier, normalise, text_scores, valid_cells
+from ercr.methods.readout import covered_cells, earlier, normalise, text_scores, valid_cells, visual_scores
 from ercr.methods.registry import register
 from ercr.methods.residual import residualise, weighted_context
 from ercr.methods.smoothing import rank_gaussian
@@ -81,22 +83,32 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
 
     A cell that a view does not show (a scale above 1 on a fixed canvas) counts only the views that do.
     """
-    device = trace.text.targets.device
-    warped, shown = [], []
-    for scale in settings.scales:
-        view = trace.view(scale)
-        maps = view.geometry.warp_to(trace.geometry, activation_maps(trace, view, tokens, settings.clip))
-        cells = covered_cells(view.geometry, trace.geometry, device)
-        warped.append(normalise(maps, cells))
-        shown.append(cells)
-    stack, cover = torch.stack(warped), torch.stack(shown)[:, None]
+    device, anchor = trace.text.targets.device, trace.geometry
+    views = [trace.view(scale) for scale in settings.scales]
+    shown = tuple(view.geometry for view in views)
+    rows = trace.text.unembedding[tokens].to(views[0].columns)
+    warped = [view.geometry.read_at(anchor, visual_scores(view, rows, settings.clip)) for view in views]
+    stack = normalise(torch.stack(warped), covered_cells(shown, anchor, device))
     # what the anchor alone shows, so that a reader sees what the other views changed
-    raw = {"raw": warped[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(warped) > 1 else {}
+    raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
     if settings.aggregate == "max":
         return Evidence(stack.amax(0), raw)
-    weights = torch.tensor(settings.weights or [1.0] * len(warped), device=device, dtype=stack.dtype)
-    share = weights[:, None, None, None] * cover
-    return Evidence((stack * share).sum(0) / share.sum(0).clamp(min=torch.finfo(stack.dtype).tiny), raw)
+    return Evidence((stack * _shares(shown, anchor, settings.weights, device, stack.dtype)).sum(0), raw)
+
+
+@lru_cache(maxsize=64)
+def _shares(
+    shown: tuple[Geometry, ...],
+    anchor: Geometry,
+    weights: tuple[float, ...] | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tensor:
+    """What each view counts at each cell [V, 1, h, w]: its weight among those of the views that show the cell."""
+    given = torch.tensor(weights or [1.0] * len(shown), dtype=torch.float64)[:, None, None, None]
+    cover = covered_cells(shown, anchor, given.device)
+    given = given.expand(-1, -1, *anchor.grid) if cover is None else given * cover
+    return (given / given.sum(0).clamp(min=torch.finfo(torch.float64).tiny)).to(device, dtype)
 
 
 def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
@@ -111,7 +123,7 @@ def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings:
         extra = _joint_scores(trace, tokens) if settings.normalize == "joint" else None
         cleaned = normalise(cleaned, valid, extra)
     if settings.filter:
-        cleaned = rank_gaussian(cleaned).masked_fill(~valid, 0.0)
+        cleaned = rank_gaussian(cleaned) * valid
     return Result(cleaned, alpha, beta, relevance)
 
 

@@ -21,8 +21,13 @@ def scores(states: Tensor, rows: Tensor) -> Tensor:
 
 def activation_maps(trace: Trace, view: View, tokens: slice, clip: bool = True) -> Tensor:
     """Raw maps [R, h, w] of a view on its own grid (eq. 2 of the paper)."""
-    raw = scores(view.states, trace.text.unembedding[tokens])
-    return view.geometry.stitch(raw.clamp(min=0) if clip else raw)
+    return view.geometry.stitch(visual_scores(view, trace.text.unembedding[tokens], clip))
+
+
+def visual_scores(view: View, rows: Tensor, clip: bool = True) -> Tensor:
+    """The same by visual token [R, N], before they are put into their places; `rows` [R, d] are rows of W_U."""
+    raw = rows.to(view.columns) @ view.columns
+    return raw.clamp(min=0) if clip else raw
 
 
 def text_scores(trace: Trace, tokens: slice) -> Tensor:
@@ -35,10 +40,8 @@ def text_scores(trace: Trace, tokens: slice) -> Tensor:
 
 def earlier(trace: Trace, tokens: slice, exclude_repeats: bool) -> Tensor:
     """Which tokens are context of which: [R, S up to the last token], True where the column comes before the row."""
-    device = trace.text.targets.device
-    at = torch.arange(tokens.start, tokens.stop, device=device)[:, None]
-    before = torch.arange(tokens.stop, device=device)[None] < at
-    before = before & trace.text.context[None, : tokens.stop]
+    context = trace.text.context[: tokens.stop]
+    before = context.expand(tokens.stop - tokens.start, tokens.stop).tril(tokens.start - 1)
     if exclude_repeats:
         before = before & (trace.text.targets[tokens, None] != trace.text.targets[None, : tokens.stop])
     return before
@@ -51,20 +54,25 @@ def valid_cells(geometry: Geometry, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def covered_cells(view: Geometry, anchor: Geometry, device: torch.device) -> Tensor:
-    """The anchor's valid cells that a view shows."""
-    return torch.from_numpy(view.covers(anchor)).to(device)
+def covered_cells(views: tuple[Geometry, ...], anchor: Geometry, device: torch.device) -> Tensor | None:
+    """The anchor's valid cells that each of some views shows [V, 1, h, w], or None where that is every cell."""
+    cells = torch.stack([torch.from_numpy(view.covers(anchor)) for view in views])[:, None]
+    return None if bool(cells.all()) else cells.to(device)
 
 
-def normalise(maps: Tensor, valid: Tensor, extra: Tensor | None = None) -> Tensor:
-    """Min-max over the valid cells (and `extra` scores [R, E], NaN where absent); constant maps become zeros."""
-    low = maps.masked_fill(~valid, torch.inf).amin((-2, -1))
-    high = maps.masked_fill(~valid, -torch.inf).amax((-2, -1))
+def normalise(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -> Tensor:
+    """Min-max over the valid cells (and `extra` scores [R, E], NaN where absent); constant maps become zeros.
+
+    Without `valid`, every cell is.
+    """
+    hidden = None if valid is None else ~valid
+    low = (maps if hidden is None else maps.masked_fill(hidden, torch.inf)).amin((-2, -1), keepdim=True)
+    high = (maps if hidden is None else maps.masked_fill(hidden, -torch.inf)).amax((-2, -1), keepdim=True)
     if extra is not None and extra.shape[-1]:
-        low = torch.minimum(low, extra.nan_to_num(nan=torch.inf).amin(-1))
-        high = torch.maximum(high, extra.nan_to_num(nan=-torch.inf).amax(-1))
-    span = (high - low)[..., None, None]
-    # what interpolation leaves of a constant is rounding, not evidence
-    flat = span <= _FLAT * high.abs()[..., None, None]
-    scaled = (maps - low[..., None, None]) / span.masked_fill(flat, 1.0)
-    return scaled.masked_fill(flat | ~valid, 0.0)
+        low = torch.minimum(low, extra.nan_to_num(nan=torch.inf).amin(-1)[..., None, None])
+        high = torch.maximum(high, extra.nan_to_num(nan=-torch.inf).amax(-1)[..., None, None])
+    span = high - low
+    # what interpolation leaves of a constant is rounding, not evidence: divided by infinity it is 0
+    span = span.masked_fill(span <= _FLAT * high.abs(), torch.inf)
+    scaled = (maps - low) / span
+    return scaled if hidden is None else scaled.masked_fill(hidden, 0.0)

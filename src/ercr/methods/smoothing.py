@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-_OFFSETS = torch.arange(9.0) - 4.0
 
 
 def rank_gaussian(maps: Tensor) -> Tensor:
@@ -15,18 +15,21 @@ def rank_gaussian(maps: Tensor) -> Tensor:
     A window with mean <= 0 gives 0, a constant positive one its median. Reflect padding needs two cells; a single
     row or column is padded by its edge.
     """
-    windows = _windows(maps).sort(-1).values  # [R, h, w, 9]
-    mean = windows.mean(-1, keepdim=True)
-    width = windows.std(-1, keepdim=True, unbiased=False) / mean.clamp(min=torch.finfo(maps.dtype).tiny)
+    cells, offsets = _windows(maps.shape[-2], maps.shape[-1], maps.device, maps.dtype)
+    windows = maps.flatten(-2).index_select(-1, cells).view(*maps.shape, 9).sort(-1).values
+    spread, mean = torch.std_mean(windows, -1, unbiased=False, keepdim=True)
     # far narrower than one rank, all weight falls on the median: the limit of sigma -> 0
-    width = width.clamp(min=1e-3)
-    weights = torch.exp(-(_OFFSETS.to(maps) ** 2) / (2 * width**2))
-    filtered = (windows * weights).sum(-1) / weights.sum(-1)
-    return filtered.masked_fill(mean[..., 0] <= 0, 0.0)
+    width = (spread / mean.clamp(min=torch.finfo(maps.dtype).tiny)).clamp(min=1e-3)
+    weights = (offsets / width**2).softmax(-1)
+    return ((windows * weights).sum(-1, keepdim=True) * (mean > 0)).squeeze(-1)
 
 
-def _windows(maps: Tensor) -> Tensor:
-    height, width = maps.shape[-2:]
-    padded = F.pad(maps, (1, 1, 0, 0), mode="reflect" if width > 1 else "replicate")
+@lru_cache(maxsize=64)
+def _windows(height: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The nine cells of every window [h * w * 9], and the exponents [9] of a Gaussian of width 1 over their ranks."""
+    cells = torch.arange(height * width, dtype=torch.float64).view(1, height, width)
+    padded = F.pad(cells, (1, 1, 0, 0), mode="reflect" if width > 1 else "replicate")
     padded = F.pad(padded, (0, 0, 1, 1), mode="reflect" if height > 1 else "replicate")
-    return padded.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2)
+    around = padded.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten().long()
+    offsets = -((torch.arange(9.0) - 4.0) ** 2) / 2
+    return around.to(device), offsets.to(device, dtype)

@@ -41,7 +41,7 @@ def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings
     spoken = read.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
     cleaned = normalise(residual.clamp(min=0), valid, spoken)
     if settings.filter:
-        cleaned = rank_gaussian(cleaned).masked_fill(~valid, 0.0)
+        cleaned = rank_gaussian(cleaned) * valid
     return Result(cleaned, alpha, beta)
 
 

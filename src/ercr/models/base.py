@@ -173,6 +173,14 @@ class Adapter(ABC):
         with align_module_device(head, self.device):
             return torch.as_tensor(head.weight[ids.to(self.device)]).clone()
 
+    @cached_property
+    def plain_tokens(self) -> Tensor:
+        """Which of all tokens are not special [V], on the model's device."""
+        special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.long)
+        count = max(self.config.get_text_config().vocab_size, len(self.tokenizer), *self.tokenizer.all_special_ids, 0)
+        plain = torch.ones(count + 1, dtype=torch.bool).index_fill(0, special, False)
+        return plain.to(self.device)
+
     @property
     def image_backend(self) -> str:
         """Which library resized the image: results differ slightly between them."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -60,6 +62,11 @@ class View:
     geometry: Geometry
     states: Tensor
 
+    @cached_property
+    def columns(self) -> Tensor:
+        """The states [d, N] in float32 or better; kept, because every token of a stream reads them."""
+        return self.states.to(torch.promote_types(self.states.dtype, torch.float32)).mT
+
 
 @dataclass(frozen=True)
 class TextRows:
@@ -76,12 +83,36 @@ class TextRows:
 
     def then(self, later: TextRows) -> TextRows:
         """These rows followed by later ones."""
-        return TextRows(*(torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)))
+        return _Followed(self, later)
 
     def split(self, counts: Sequence[int]) -> list[TextRows]:
         """The rows of several samples, one after another, taken apart again."""
         columns = [getattr(self, f.name).split(list(counts)) for f in fields(self)]
         return [TextRows(*parts) for parts in zip(*columns, strict=True)]
+
+
+class _Followed(TextRows):
+    """Rows and later ones. A column is joined when it is read: a stream reads few of them, and at every token."""
+
+    def __init__(self, first: TextRows, later: TextRows) -> None:
+        vars(self).update(_first=first, _later=later)
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name not in _COLUMNS:
+            raise AttributeError(name)
+        parts: list[Tensor] = []
+        rows: TextRows = self
+        while isinstance(rows, _Followed) and name not in vars(rows):
+            parts.append(getattr(vars(rows)["_later"], name))
+            rows = vars(rows)["_first"]
+        joined = torch.cat([getattr(rows, name), *reversed(parts)])
+        if isinstance(rows, _Followed):
+            del vars(rows)[name]  # what is longer serves; keeping every length would take the square of the memory
+        vars(self)[name] = joined
+        return joined
+
+
+_COLUMNS = frozenset(column.name for column in fields(TextRows))
 
 
 @dataclass(frozen=True)
@@ -129,8 +160,8 @@ class Trace:
 
     def then(self, token: int, text: TextRows) -> Trace:
         """The trace with one more answer token."""
-        ids = torch.cat([self.ids, torch.tensor([token])])
-        rows = torch.cat([self.rows, torch.tensor([len(ids) - 1])])
+        ids = F.pad(self.ids, (0, 1), value=token)
+        rows = F.pad(self.rows, (0, 1), value=len(ids) - 1)
         return replace(self, ids=ids, rows=rows, text=self.text.then(text))
 
 

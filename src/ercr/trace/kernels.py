@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ def without_plans() -> Iterator[None]:
     of milliseconds on the host, and an answer has a new length at every token. Without the flash kernels, cuDNN is
     the user's choice and stays.
     """
-    cuda = torch.backends.cuda
+    cuda: Any = torch.backends.cuda
     if not (torch.cuda.is_available() and cuda.cudnn_sdp_enabled() and cuda.flash_sdp_enabled()):
         yield
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -51,12 +53,17 @@ def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tup
         tops.append(stable_top(scores, min(depth, vocabulary)))
         listed.append((scores.gather(1, tops[-1]) - total).exp())
         own.append((scores.gather(1, targets[start : start + step, None].to(scores.device)) - total)[:, 0])
-    return tuple(torch.cat(part).to(states.device) for part in (tops, listed, own))  # type: ignore[return-value]
+    joined = (part[0] if len(part) == 1 else torch.cat(part) for part in (tops, listed, own))
+    return tuple(part.to(states.device) for part in joined)  # type: ignore[return-value]
 
 
 def stable_top(scores: Tensor, depth: int) -> Tensor:
     """Indices of the largest float32 values [R, k]; equal values by lower index, which topk alone leaves open."""
-    bits = scores.view(torch.int32).long()
+    bits = scores.view(torch.int32)
     ordered = torch.where(bits >= 0, bits, -(2**31) - bits)  # floats as integers in the same order
-    index = torch.arange(scores.shape[-1], device=scores.device)
-    return (ordered * 2**32 - index).topk(depth, dim=-1).indices
+    return torch.add(_countdown(scores.shape[-1], scores.device), ordered, alpha=2**32).topk(depth, dim=-1).indices
+
+
+@lru_cache(maxsize=8)
+def _countdown(count: int, device: torch.device) -> Tensor:
+    return -torch.arange(count, device=device)

@@ -57,8 +57,8 @@ class Recorder:
 
     def take(self) -> tuple[Tensor, Tensor]:
         """Final states and states of the asked layer [B, positions, d] since the last call."""
-        norm = torch.cat(self.norm, dim=1)
-        block = norm if self.at_end else torch.cat(self.block, dim=1)
+        norm = _joined(self.norm)
+        block = norm if self.at_end else _joined(self.block)
         self.norm.clear()
         self.block.clear()
         return norm, block
@@ -78,6 +78,11 @@ class Recorder:
     def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if threading.get_ident() == self._thread:
             self.block.append(args[0] if args else kwargs["hidden_states"])
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """States of consecutive passes; those of one pass as they are."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 @torch.no_grad()
@@ -274,9 +279,8 @@ def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
 def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:
     """What is known of text tokens from the states [S, d] that emit them and that they are read at."""
     targets = ids.to(emit.device)
-    special = torch.tensor(adapter.tokenizer.all_special_ids, device=emit.device)
     return TextRows(
-        ~torch.isin(targets, special),
+        adapter.plain_tokens.to(emit.device)[targets],
         targets,
         adapter.unembedding_rows(targets).to(emit.device),
         emit,

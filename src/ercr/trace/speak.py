@@ -67,15 +67,22 @@ class Speech:
         self.length = 0
 
     @torch.no_grad()
-    def hear(self, states: Tensor) -> bool:
-        """Take the next token of every speaking row from its last state; False when all have ended."""
-        logits = self._adapter.head(states[:, -1]).float()
-        said = logits.argmax(-1).to(self.tokens.device)
-        # rows that have ended but not left speak into the void
-        self.tokens[self._speaking, self.length] = said.masked_fill(self._done, -1)
-        self._done = self._done | torch.isin(said, self._ends)
+    def choose(self, states: Tensor) -> Tensor:
+        """The next token of every speaking row, from its last state."""
+        said: Tensor = self._adapter.head(states[:, -1]).float().argmax(-1).to(self.tokens.device)
         self.newest = said
         self.length += 1
+        return said
+
+    def hear(self, states: Tensor) -> bool:
+        """Take down the next token of every speaking row; False when all have ended."""
+        said = self.choose(states)
+        if len(self._ends):
+            # rows that have ended but not left speak into the void
+            self.tokens[self._speaking, self.length - 1] = said.masked_fill(self._done, -1)
+            self._done = self._done | torch.isin(said, self._ends)
+        else:
+            self.tokens[:, self.length - 1] = said
         if self.length == self._limit:
             return False
         return self._leave() if len(self._ends) else True

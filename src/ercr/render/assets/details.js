@@ -58,7 +58,7 @@ export class Details {
     const evidence = maps.evidence(held, range);
     const place = evidence > 0 ? `, strongest at the ${where(maps, held, range)}` : "";
     this.title.textContent = `“${words}”`;
-    this.facts.textContent = `evidence ${number(evidence)}, probability ${number(probability)}`;
+    this.facts.textContent = `${held === "context" ? "subtracted" : "evidence"} ${number(evidence)}, probability ${number(probability)}`;
     if (range[1] - range[0] === 1) this.body.append(this.#instead(rows, table), this.#context(range[0], maps, table));
     else
       this.body.append(

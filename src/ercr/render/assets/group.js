@@ -9,7 +9,10 @@ import { Details } from "./details.js";
 import { choice } from "./controls.js";
 
 const SIDE = { one: 768, several: 384 }; // pixels of a map's longer side; more figures are smaller and must stay quick
-const NARROW = matchMedia("(max-width: 760px)");
+const NARROW = { one: matchMedia("(max-width: 620px)"), several: matchMedia("(max-width: 760px)") }; // as in report.css
+
+// Four figures stand two by two rather than three and one.
+const columns = (figures) => (figures < 4 ? figures : figures === 4 ? 2 : figures < 10 ? 3 : 4);
 
 export class Group {
   // `tools` stand below the figures; `label` names the group and must be its own
@@ -22,14 +25,15 @@ export class Group {
       data.prompts,
       beforePaint(() => this.show()),
     );
-    const side = data.panels.length > 1 ? SIDE.several : SIDE.one;
-    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], side));
+    const kind = data.panels.length > 1 ? "several" : "one";
+    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], SIDE[kind]));
     this.prompt = new Sentence(data.words.slice(0, data.prompts), 0, "Prompt", this.selection);
     const said = data.given ? "Given answer" : "Answer";
     this.answer = new Sentence(data.words.slice(data.prompts), data.prompts, said, this.selection);
-    this.details = new Details(!NARROW.matches);
+    this.details = new Details(!NARROW[kind].matches);
     this.holders = data.tables.map(({ rows }) => new Map(rows.flatMap((own, word) => own.map((row) => [row, word]))));
     this.bar = make("span", { class: "bar" });
+    this.unit = make("span", { class: "unit" });
     this.prompt.element.classList.add("asked");
     this.answer.element.classList.add("said");
     this.element = make(
@@ -38,7 +42,10 @@ export class Group {
       make("div", { class: "side" }, this.#pictures(), ...tools),
       this.#texts(said),
     );
+    const wide = columns(this.figures.length);
     this.element.style.setProperty("--aspect", image.shown[0] / image.shown[1]);
+    this.element.style.setProperty("--columns", wide);
+    this.element.style.setProperty("--rows", Math.min(2, Math.ceil(this.figures.length / wide)));
   }
 
   #pictures() {
@@ -53,7 +60,7 @@ export class Group {
     const scale = make(
       "div",
       { class: "scale tints", "aria-hidden": "true" },
-      make("span", { class: "unit" }, "tint: a word’s strongest evidence"),
+      this.unit,
       make("span", {}, "0"),
       this.bar,
       make("span", {}, "1"),
@@ -109,7 +116,8 @@ export class Group {
     const title = (panel, evidence) => {
       if (!shown) return several ? panel.label : "Choose a word";
       const amount = evidence === null ? "has no such step" : number(evidence);
-      return several ? `${panel.label}: ${amount}` : `Evidence for “${name}”`;
+      const what = this.look.stage === "context" ? "Subtracted from" : "Evidence for";
+      return several ? `${panel.label}: ${amount}` : `${what} “${name}”`;
     };
     for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title });
     const subtracted = this.subtracted(shown);
@@ -125,6 +133,7 @@ export class Group {
     const maps = this.maps[this.panel];
     const stage = maps.has(look.stage) ? look.stage : "result";
     this.answer.tint(tints(maps.panel.evidence[maps.stages.indexOf(stage)], look));
+    this.unit.textContent = stage === "context" ? "tint: the most subtracted" : "tint: a word’s strongest evidence";
     const [[none], [full]] = tints([0, 1], look);
     this.bar.style.backgroundImage = `linear-gradient(to right, ${none}, ${full})`;
     this.show();

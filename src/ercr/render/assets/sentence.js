@@ -56,9 +56,9 @@ export class Sentence {
     element.addEventListener("click", (event) => {
       const place = this.#at(event.target);
       if (place === undefined) return;
+      this.#focus(place, { preventScroll: true }); // a shift-click does not move the focus by itself
       if (event.shiftKey || selection.extending) selection.extend(this.first + place);
       else selection.toggle(this.first + place);
-      this.#rove(place);
     });
     element.addEventListener("keydown", (event) => this.#key(event));
   }
@@ -71,9 +71,8 @@ export class Sentence {
     else {
       const next = this.#next(event.key, place);
       if (next === undefined) return;
-      this.extending = event.shiftKey;
-      this.nodes[next].focus();
-      this.extending = false;
+      if (event.shiftKey) this.#focus(next);
+      else this.nodes[next].focus();
       if (event.shiftKey) this.selection.extend(this.first + next, this.first + place);
     }
     event.preventDefault();
@@ -102,6 +101,13 @@ export class Sentence {
       if (best === undefined || far(node) < far(this.nodes[best])) best = i;
     }
     return best ?? place;
+  }
+
+  // Go to a word without looking at it alone.
+  #focus(place, options) {
+    this.extending = true;
+    this.nodes[place].focus(options);
+    this.extending = false;
   }
 
   // One word at a time can be reached with Tab.

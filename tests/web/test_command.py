@@ -32,7 +32,8 @@ def test_wrong_options_are_refused_before_anything_is_built(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, said = run("--port", taken.getsockname()[1])
     assert (code, "choose another --host or --port" in said) == (2, True)
-    assert "must be more than 0" in run("--max-upload", 0)[1]
+    assert run("--max-upload", 0) == (2, "error: --max-upload must be more than 0, not 0.")
+    assert "There is no device 'gpu'" in run("--device", "gpu")[1]
     assert "neither a packaged model" in run("--model", "scenes-qwen")[1]
     assert "Cannot listen on" in run("--host", "no.such.host.invalid")[1]
     assert run("--port", 99999)[0] == 2

@@ -13,6 +13,7 @@ from ercr.output import working
 if TYPE_CHECKING:
     from ercr.explainer import Explainer
 
+_PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # accelerate decides
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
 ]
@@ -36,9 +37,8 @@ def load_model(name: str | None, device: str, dtype: str) -> Explainer:
 
         if not sys.stderr.isatty():
             hub_logging.disable_progress_bar()
+        check_device(device)
         options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
-        if device.startswith("cuda") and not _has_gpu():
-            raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
         return Explainer.from_pretrained(name, dtype=None if dtype == "auto" else dtype, **options)
 
 
@@ -48,6 +48,19 @@ def check_options(answer: str | None, dtype: str) -> None:
         raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
     if answer is not None and not answer.strip():
         raise InputError("The answer to explain is empty: give at least one word.")
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is none, or that is not here."""
+    import torch
+
+    if device not in _PLACED:
+        try:
+            torch.device(device)
+        except RuntimeError:
+            raise InputError(f"There is no device {device!r}: use auto, cpu, cuda or cuda:0.") from None
+    if device.startswith("cuda") and not _has_gpu():
+        raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
 
 
 def _has_gpu() -> bool:

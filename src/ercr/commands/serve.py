@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ercr.errors import InputError
 from ercr.output import notes
 from ercr.web.limits import Limits
 
@@ -33,13 +34,25 @@ def serve(
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
     """Show a page on which anyone can try a model on their own pictures."""
-    from ercr.commands.options import check_options, load_model
+    from ercr.commands.options import check_device, check_options, load_model
     from ercr.web.server import check_installed, run
     from ercr.zoo import DEFAULT
 
     check_options(None, dtype)
-    limits = Limits(max_upload, max_pixels, max_answer, max_prompt, concurrent, queue, keep, max_stored)
+    limits = Limits(
+        **_more_than_nothing(
+            upload_mb=("--max-upload", max_upload),
+            megapixels=("--max-pixels", max_pixels),
+            answer_tokens=("--max-answer", max_answer),
+            prompt_characters=("--max-prompt", max_prompt),
+            concurrent=("--concurrent", concurrent),
+            queue=("--queue", queue),
+            keep_minutes=("--keep", keep),
+            stored_mb=("--max-stored", max_stored),
+        )
+    )
     check_installed()
+    check_device(device)
 
     def ready(address: str) -> None:
         notes.print(f"Serving at {address} (stop with Ctrl+C).", soft_wrap=True)
@@ -47,3 +60,11 @@ def serve(
             notes.print("Anyone who reaches this machine can use it: there is no password.")
 
     run(host, port, limits, models or [DEFAULT], lambda name: load_model(name, device, dtype), ready)
+
+
+def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:
+    """The limits by name, of which each must be more than 0; a message names the option."""
+    for option, value in limits.values():
+        if not value > 0:
+            raise InputError(f"{option} must be more than 0, not {value:g}.")
+    return {name: value for name, (_, value) in limits.items()}

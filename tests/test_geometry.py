@@ -37,6 +37,16 @@ def test_tiles_are_stitched_row_by_row_and_the_thumbnail_averaged_in():
     np.testing.assert_allclose(stitched.numpy(), (expected + 10) / 2)
 
 
+def test_reading_a_view_by_one_matrix_equals_stitching_and_warping():
+    boxes = [(c * 20.0, 0.0, c * 20.0 + 20, 20.0) for c in range(3)]
+    tiled = Geometry((20, 60), (*(Panel((2, 3), box) for box in boxes), Panel((3, 2), (0.0, 0.0, 60.0, 20.0))), (1, 3))
+    padded = Geometry((20, 60), (Panel((4, 7), (-10.0, -10.0, 70.0, 30.0)),))
+    for view, anchor in ((tiled, padded), (padded, tiled), (tiled, tiled)):
+        values = torch.rand(5, view.tokens, dtype=torch.float64)
+        expected = view.warp_to(anchor, view.stitch(values))
+        assert torch.allclose(view.read_at(anchor, values), expected, atol=1e-12)
+
+
 def test_what_is_cropped_away_has_no_evidence_and_says_so():
     geometry = Geometry((100, 200), (Panel((4, 4), (50.0, 0.0, 150.0, 100.0)),))
     pixels = geometry.to_pixels(np.ones((4, 4)))

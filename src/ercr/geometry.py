@@ -108,7 +108,8 @@ class Geometry:
     def read_at(self, anchor: Geometry, values: Tensor) -> Tensor:
         """Scores of this view's visual tokens [..., tokens] at another view's cells [..., h, w]: stitch and warp."""
         rows, columns = anchor.grid
-        if self == anchor or self.tokens * rows * columns > _WHOLE:
+        in_place = self == anchor and len(self.panels) == 1
+        if in_place or self.tokens * rows * columns > _WHOLE:
             return self.warp_to(anchor, self.stitch(values))
         matrix = _reading(self, anchor, values.device, values.dtype)
         return (values @ matrix).view(*values.shape[:-1], rows, columns)

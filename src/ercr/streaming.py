@@ -104,6 +104,7 @@ class Stream:
             answer = torch.tensor([token])
             trace = assemble(self._adapter, [Part(prepared, answer, norm, (anchor, *views))], self._needs)[0]
             trace.check()
+            row = trace.text
         else:
             before = len(self._trace.rows)
             row = text_rows(self._adapter, said, norm[-1:], norm[-1:], self._needs)
@@ -114,11 +115,10 @@ class Stream:
         self._maps = evidence.maps if self._maps is None else torch.cat([self._maps, evidence.maps])
         self._evidence.append(evidence)
         self._results.append(self._method.refine(trace, self._maps, rows, self._settings))
-        return self._newest(trace, self._results[-1].maps[-1])
+        return self._newest(trace, self._results[-1].maps[-1], row.log_probabilities[-1:])
 
-    def _newest(self, trace: Trace, newest: Tensor) -> Step:
+    def _newest(self, trace: Trace, newest: Tensor, own: Tensor) -> Step:
         """The newest token on the host: its map and its probability come in one copy."""
-        own = trace.text.log_probabilities[-1:]
         numbers = torch.cat([newest.flatten(), own.to(newest)]).float().cpu().numpy()
         ids = trace.ids[trace.input_length :].tolist()
         special = ids[-1] in self._special

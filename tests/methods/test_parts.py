@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rbo import RankingSimilarity
 
-from ercr.methods import ranking
+from ercr.methods import ranking, smoothing
 from ercr.methods.ranking import rank_biased_overlap
 from ercr.methods.readout import normalise
 from ercr.methods.residual import residualise, weighted_context
@@ -63,6 +63,13 @@ def test_rank_filter_equals_plain_numpy(seed, h, w, sparse):
     image = rng.random((h, w)) * (rng.random((h, w)) > 0.5 if sparse else 1)
     ours = rank_gaussian(torch.from_numpy(image)[None])[0].numpy()
     np.testing.assert_allclose(ours, reference.rank_filter(image), atol=1e-9)
+
+
+def test_rank_filter_in_chunks_is_the_same(monkeypatch):
+    maps = torch.rand(7, 4, 5)
+    whole = rank_gaussian(maps)
+    monkeypatch.setattr(smoothing, "_ENTRIES", 9 * 20 * 2)
+    assert torch.equal(whole, rank_gaussian(maps))
 
 
 def test_rank_filter_of_constant_maps_is_the_constant():

@@ -83,17 +83,16 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
 
     A cell that a view does not show (a scale above 1 on a fixed canvas) counts only the views that do.
     """
-    device, anchor = trace.text.targets.device, trace.geometry
-    views = [trace.view(scale) for scale in settings.scales]
+    anchor, views = trace.geometry, [trace.view(scale) for scale in settings.scales]
     shown = tuple(view.geometry for view in views)
     rows = trace.text.unembedding[tokens].to(views[0].columns)
     warped = [view.geometry.read_at(anchor, visual_scores(view, rows, settings.clip)) for view in views]
-    stack = normalise(torch.stack(warped), covered_cells(shown, anchor, device))
+    stack = normalise(torch.stack(warped), covered_cells(shown, anchor, rows.device))
     # what the anchor alone shows, so that a reader sees what the other views changed
     raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
     if settings.aggregate == "max":
         return Evidence(stack.amax(0), raw)
-    return Evidence((stack * _shares(shown, anchor, settings.weights, device, stack.dtype)).sum(0), raw)
+    return Evidence((stack * _shares(shown, anchor, settings.weights, rows.device, stack.dtype)).sum(0), raw)
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_ENTRIES = 2**24  # of the windows that may exist at once: bounds the memory of long answers on large pictures
+
 
 def rank_gaussian(maps: Tensor) -> Tensor:
     """Filter maps [R, h, w]; the width of the Gaussian is each window's coefficient of variation.
@@ -15,6 +17,9 @@ def rank_gaussian(maps: Tensor) -> Tensor:
     A window with mean <= 0 gives 0, a constant positive one its median. Reflect padding needs two cells; a single
     row or column is padded by its edge.
     """
+    if len(maps) > 1 and 9 * maps.numel() > _ENTRIES:
+        step = max(1, _ENTRIES * len(maps) // (9 * maps.numel()))
+        return torch.cat([rank_gaussian(maps[start : start + step]) for start in range(0, len(maps), step)])
     cells, offsets = _windows(maps.shape[-2], maps.shape[-1], maps.device, maps.dtype)
     windows = maps.flatten(-2).index_select(-1, cells).view(*maps.shape, 9).sort(-1).values
     spread, mean = torch.std_mean(windows, -1, unbiased=False, keepdim=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ercr.methods.base import Evidence, Method, Result
 from ercr.trace import TextRows, Trace
 
-_ENTRIES = 2**28  # entries of the tables of ranks that may exist at once
+_ENTRIES = 2**26  # entries of the tables of ranks that may exist at once
 _OPTIONAL = ("alpha", "beta", "relevance")
 
 

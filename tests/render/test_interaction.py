@@ -87,6 +87,21 @@ def test_shift_click_and_the_phrase_box_select_a_phrase(shown):
     assert kept(shown) == ["red", "kangaroo"]
 
 
+def test_shift_click_takes_the_focus_along_so_that_one_place_is_outlined(shown):
+    shown.word("A").click()
+    shown.word("red").click(modifiers=["Shift"])
+    shown.settle()
+    assert shown.page.evaluate("() => document.activeElement.textContent") == "red"
+    assert kept(shown) == chosen(shown) == ["A", "red"]
+
+
+def test_the_subtracted_share_is_not_called_evidence(shown):
+    shown.page.get_by_role("radio", name="− context", exact=True).check()
+    shown.settle()
+    assert shown.page.get_by_text("Subtracted from “dog”").is_visible()
+    assert "subtracted 0." in shown.page.locator(".card summary").inner_text()
+
+
 def test_a_phrase_does_not_cross_from_the_prompt_into_the_answer(shown):
     shown.word("this").click()
     shown.word("red").click(modifiers=["Shift"])

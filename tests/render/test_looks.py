@@ -76,6 +76,18 @@ def test_images_of_any_shape_fit_the_window(size, width, open_page):
         assert box["width"] / box["height"] == pytest.approx(size[1] / size[0], rel=0.05)
 
 
+@pytest.mark.parametrize(("methods", "columns"), [(("ercr", "tam"), 2), (("ercr", "tam", "cam", "attention"), 2)])
+@pytest.mark.parametrize(("width", "height"), [(1024, 768), (2560, 1300)])
+def test_a_small_comparison_uses_the_room_and_fits_the_window(methods, columns, width, height, open_page):
+    made = [explanation(method=name, seed=i) for i, name in enumerate(methods)]
+    shown = open_page(ercr.compare(made).to_html(), width=width, height=height)
+    boxes = [figure.bounding_box() for figure in shown.page.locator("figure").all()]
+    room = shown.page.locator(".figures").bounding_box()
+    assert len({box["x"] for box in boxes}) == columns
+    assert boxes[0]["width"] * columns > 0.8 * room["width"]
+    assert max(box["y"] + box["height"] for box in boxes) <= room["y"] + room["height"] + 1
+
+
 @pytest.mark.parametrize("kind", ["one", "compare"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_shifts_while_it_loads_or_while_words_are_hovered(kind, width, open_page):

@@ -99,6 +99,17 @@ def test_a_bad_file_is_explained_and_taken_away(visit, bad_files):
     visit(act)
 
 
+def test_on_a_phone_what_is_wrong_with_a_file_comes_into_view(visit, bad_files):
+    def act(page):
+        page.set_input_files("#image input[type=file]", bad_files["not a picture"])
+        page.locator("#answer .trouble").wait_for()
+        page.wait_for_function(
+            "document.querySelector('#answer .trouble').getBoundingClientRect().bottom <= innerHeight"
+        )
+
+    visit(act, viewport={"width": 360, "height": 740})
+
+
 def test_markup_in_a_prompt_is_text_everywhere(visit, scene_file):
     hostile = "<img src=x onerror=alert(1)></script><script>alert(2)</script> \"'&lt;"
 

@@ -33,16 +33,20 @@ class Live:
             if any(letter.isalnum() for letter in text):
                 self._strip += _figure(text, data_url(lit(self._shown, speech.geometry, evidence)))
             self._drawn += 1
-        spans = "".join(_span(text, float(evidence.max(initial=0.0))) for text, evidence in words)
+        spans = "".join(
+            _span(text, float(evidence.max(initial=0.0)), i == 0) for i, (text, evidence) in enumerate(words)
+        )
         caret = "" if speech.complete else '<span class="caret"></span>'
         return f'<p class="said">{spans}{caret}</p>', self._strip
 
 
-def _span(text: str, evidence: float) -> str:
+def _span(text: str, evidence: float, first: bool) -> str:
     space, share = text[: len(text) - len(text.lstrip())], min(1.0, max(0.0, evidence))
     # on dark paper strong words are bright, and need dark letters
     hot = " hot" if share > _BRIGHT else ""
-    word = f'<span class="word{hot}" style="--share:{share:.3f}">{escape(text.strip())}</span>'
+    # right behind another word it must not paint over the last letter
+    tight = "" if first or space else " tight"
+    word = f'<span class="word{hot}{tight}" style="--share:{share:.3f}">{escape(text.strip())}</span>'
     return space + word if text.strip() else space
 
 
@@ -51,9 +55,9 @@ def _figure(text: str, url: str) -> str:
     return f'<figure><img src="{url}" alt="Evidence for {word}"><figcaption>{word}</figcaption></figure>'
 
 
-def note(text: str) -> str:
-    """One sentence where the answer will be."""
-    return f'<p class="note" role="status">{escape(text)}</p>'
+def note(text: str, kind: str = "") -> str:
+    """One sentence where the answer will be; `kind` is "empty" before anything was asked, "trouble" after a mistake."""
+    return f'<p class="note {kind}" role="status">{escape(text)}</p>'
 
 
 def kept(key: str, files: Sequence[tuple[str, str]], summary: str) -> str:

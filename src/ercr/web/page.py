@@ -20,6 +20,7 @@ _SHOW_ANSWER = """() => {
   const answer = document.getElementById("answer"), { top } = answer.getBoundingClientRect();
   if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
 }"""
+_SHOW_TROUBLE = f"""() => {{ if (document.querySelector("#answer .trouble")) ({_SHOW_ANSWER})(); }}"""
 # the framework's picture buttons have no names for those who cannot see them
 _NAME_EXAMPLES = """() => document.querySelectorAll("#examples button").forEach(
   (button, index) => button.setAttribute("aria-label", `Drawn example ${index + 1}`))"""
@@ -44,7 +45,7 @@ def build(service: Service) -> Any:
                 choices = _choices(gr, service)
             with gr.Column(scale=5, min_width=300, elem_classes="ercr-out"):
                 views = [
-                    gr.HTML(note(_WAITING), elem_classes="ercr-answer", elem_id="answer"),
+                    gr.HTML(note(_WAITING, "empty"), elem_classes="ercr-answer", elem_id="answer"),
                     gr.HTML(elem_classes="ercr-strip", elem_id="maps"),
                     gr.HTML(elem_classes="ercr-report", elem_id="report"),
                 ]
@@ -107,7 +108,7 @@ def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any]
     def looked_at(image: Any) -> tuple[Any, Any]:
         """Say at once what is wrong with an upload, and take it away."""
         trouble = service.trouble_with(image)
-        return (gr.skip(), gr.skip()) if trouble is None else (None, note(trouble))
+        return (gr.skip(), gr.skip()) if trouble is None else (None, note(trouble, "trouble"))
 
     running = gr.on(
         [start.click, asked["prompt"].submit, asked["sentence"].submit],
@@ -123,7 +124,8 @@ def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any]
     )
     running.success(None, js=_SHOW_ANSWER, api_visibility="private")
     stop.click(None, cancels=[running], api_visibility="private")
-    asked["image"].upload(looked_at, asked["image"], [asked["image"], views[0]], **_AT_ONCE)
+    looked = asked["image"].upload(looked_at, asked["image"], [asked["image"], views[0]], **_AT_ONCE)
+    looked.success(None, js=_SHOW_TROUBLE, api_visibility="private")
 
 
 def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:

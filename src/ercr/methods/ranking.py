@@ -23,7 +23,8 @@ def rank_biased_overlap(targets: Tensor, others: Tensor, p: float, vocabulary: i
     for start in range(0, len(targets), step):
         chunk = targets[start : start + step]
         table = tails.new_zeros(len(chunk), vocabulary).scatter(1, chunk, tails.expand_as(chunk))
-        found = table[:, others]  # [c, S, k]: the tail in the target's list of each item of the other lists
+        # [c, S, k]: the tail in the target's list of each item of the other lists
+        found = table.index_select(1, others.flatten()).view(len(chunk), *others.shape)
         parts.append(torch.minimum(found, tails).sum(-1))
     return parts[0] if len(parts) == 1 else torch.cat([tails.new_zeros(0, len(others)), *parts])
 

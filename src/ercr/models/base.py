@@ -167,7 +167,7 @@ class Adapter(ABC):
         """Rows of W_U [len(ids), d] in the model's own precision, also when the head is offloaded."""
         head: Any = self.head
         if head.weight.device.type != "meta":
-            return torch.as_tensor(head.weight[ids.to(head.weight.device)])
+            return torch.as_tensor(head.weight.index_select(0, ids.to(head.weight.device)))
         from accelerate.utils import align_module_device
 
         with align_module_device(head, self.device):

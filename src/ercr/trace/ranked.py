@@ -49,10 +49,10 @@ def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tup
     tops, listed, own = [], [], []
     for start in range(0, max(len(states), 1), step):
         scores = logits(adapter, states[start : start + step])[:, :vocabulary].float()
-        total = scores.logsumexp(-1, keepdim=True)
         tops.append(stable_top(scores, min(depth, vocabulary)))
-        listed.append((scores.gather(1, tops[-1]) - total).exp())
-        own.append((scores.gather(1, targets[start : start + step, None].to(scores.device)) - total)[:, 0])
+        logs = scores.log_softmax(-1)
+        listed.append(logs.gather(1, tops[-1]).exp())
+        own.append(logs.gather(1, targets[start : start + step, None].to(scores.device))[:, 0])
     joined = (part[0] if len(part) == 1 else torch.cat(part) for part in (tops, listed, own))
     return tuple(part.to(states.device) for part in joined)  # type: ignore[return-value]
 

@@ -280,7 +280,7 @@ def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: 
     """What is known of text tokens from the states [S, d] that emit them and that they are read at."""
     targets = ids.to(emit.device)
     return TextRows(
-        adapter.plain_tokens.to(emit.device)[targets],
+        adapter.plain_tokens.to(emit.device).index_select(0, targets),
         targets,
         adapter.unembedding_rows(targets).to(emit.device),
         emit,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from ercr.methods import methods
 
@@ -101,6 +102,13 @@ def test_python_examples_of_all_pages_are_python():
     for page in PAGES:
         for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
             compile(code, str(page), "exec")
+
+
+def test_the_picture_of_the_page_is_small_and_of_the_packaged_model():
+    shot = tool("screenshot")
+    assert shot.TARGET.stat().st_size < 150_000
+    with Image.open(shot.TARGET) as picture:
+        assert picture.info["weights"] == shot.weights(), "out of date: python docs/tools/screenshot.py"
 
 
 def test_the_gallery_was_made_by_the_packaged_models():

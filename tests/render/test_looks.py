@@ -64,6 +64,15 @@ def test_long_answers_wrap_and_the_image_stays_in_view(open_page):
         assert 0 <= card["y"] <= height
 
 
+@pytest.mark.parametrize(("width", "height"), [(1024, 640), (1280, 800), (2560, 1300)])
+def test_beside_a_short_answer_the_card_covers_nothing(width, height, open_page):
+    shown = open_page(document("one"), width=width, height=height)
+    legend = shown.page.locator(".tints").bounding_box()
+    card = shown.page.locator(".card").bounding_box()
+    assert legend["y"] + legend["height"] <= card["y"]
+    assert card["y"] + card["height"] <= height
+
+
 @pytest.mark.parametrize("size", [(1600, 200), (200, 1600)], ids=["tall", "flat"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_images_of_any_shape_fit_the_window(size, width, open_page):

@@ -119,18 +119,14 @@ class Stream:
 
     def _newest(self, trace: Trace, newest: Tensor, own: Tensor) -> Step:
         """The newest token on the host: its map and its probability come in one copy."""
-        numbers = torch.cat([newest.flatten(), own.to(newest)]).float().cpu().numpy()
+        both = torch.cat([newest.flatten(), own.to(newest)]).float()
         ids = trace.ids[trace.input_length :].tolist()
         special = ids[-1] in self._special
-        return Step(
-            index=len(ids) - 1,
-            text="" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1],
-            id=ids[-1],
-            probability=float(np.exp(numbers[-1])),
-            map=numbers[:-1].reshape(tuple(newest.shape)),
-            said=str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip(),
-            special=special,
-        )
+        text = "" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1]
+        said = str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip()
+        numbers = both.cpu().numpy()  # last, because it waits for the device
+        shown, probability = numbers[:-1].reshape(tuple(newest.shape)), float(np.exp(numbers[-1]))
+        return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special)
 
 
 class Steps:

@@ -145,8 +145,9 @@ class Adapter(ABC):
         norm: nn.Module = self.model.model.language_model.norm
         return norm
 
-    @property
+    @cached_property
     def head(self) -> nn.Module:
+        """The language head; looking for it takes as long as several launches, and every token needs it."""
         head: nn.Module = self.model.get_output_embeddings()
         return head
 
@@ -174,11 +175,15 @@ class Adapter(ABC):
             return torch.as_tensor(head.weight[ids.to(self.device)]).clone()
 
     @cached_property
+    def vocabulary(self) -> int:
+        return int(self.config.get_text_config().vocab_size)
+
+    @cached_property
     def plain_tokens(self) -> Tensor:
         """Which of all tokens are not special [V], on the model's device."""
         special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.long)
-        count = max(self.config.get_text_config().vocab_size, len(self.tokenizer), *self.tokenizer.all_special_ids, 0)
-        plain = torch.ones(count + 1, dtype=torch.bool).index_fill(0, special, False)
+        count = 1 + max(self.vocabulary, len(self.tokenizer), *special.tolist())
+        plain = torch.ones(count, dtype=torch.bool).index_fill(0, special, False)
         return plain.to(self.device)
 
     @property

@@ -16,7 +16,7 @@ _RANK_ENTRIES = 2**23  # logits made and ranked at once; ranking takes several 8
 
 
 def vocabulary_size(adapter: Adapter) -> int:
-    return int(adapter.model.config.get_text_config().vocab_size)
+    return adapter.vocabulary
 
 
 def logits(adapter: Adapter, states: Tensor) -> Tensor:
@@ -26,12 +26,13 @@ def logits(adapter: Adapter, states: Tensor) -> Tensor:
     such products in float32 and need not round them; elsewhere the head's rows are widened a few thousand at a time,
     so the whole matrix never exists twice.
     """
-    weight = getattr(adapter.head, "weight", None)
+    head = adapter.head
+    weight = getattr(head, "weight", None)
     wide = weight is not None and torch.promote_types(weight.dtype, torch.float32) == weight.dtype
-    if wide or not isinstance(adapter.head, nn.Linear) or weight is None or weight.device.type == "meta":
-        out: Tensor = adapter.head(states)
+    if wide or not isinstance(head, nn.Linear) or weight is None or weight.device.type == "meta":
+        out: Tensor = head(states)
         return out.to(torch.promote_types(out.dtype, torch.float32))
-    bias: Tensor | None = getattr(adapter.head, "bias", None)
+    bias: Tensor | None = getattr(head, "bias", None)
     if weight.is_cuda and states.dtype == weight.dtype and bias is None and _WIDE:
         return torch.mm(states.to(weight.device), weight.T, out_dtype=torch.float32)
     precise = states.to(weight.device, torch.float32)

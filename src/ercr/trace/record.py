@@ -36,10 +36,7 @@ class Recorder:
         self._thread = 0
         # 0: embeddings, n: after block n, last: after the final norm
         self._index = checked_layer(layer, len(adapter.blocks) + 1)
-
-    @property
-    def at_end(self) -> bool:
-        return self._index == len(self._adapter.blocks)
+        self.at_end = self._index == len(adapter.blocks)
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:

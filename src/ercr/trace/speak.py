@@ -57,6 +57,7 @@ class Speech:
         from transformers import DynamicCache
 
         self._adapter, self._limit = adapter, limit
+        self._embed = adapter.model.get_input_embeddings()
         self._ends = torch.tensor(ends, device=batch.ids.device, dtype=torch.long)
         self._cache = DynamicCache(config=adapter.model.config.get_text_config())
         self._mask, self._next = batch.mask, batch.following
@@ -108,7 +109,7 @@ class Speech:
         """The pass over the newest tokens."""
         if self._mask is not None:
             self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
-        embeds = self._adapter.model.get_input_embeddings()(self.newest[:, None])
+        embeds = self._embed(self.newest[:, None])
         states = self._adapter.read(embeds, self._next, self._mask, self._cache)
         self._next = self._next + 1
         return states

@@ -18,7 +18,7 @@ from torch import Tensor
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in original pixels
 Floats = NDArray[np.float32]
-_WHOLE = 2**20  # entries up to which a view is read by one matrix: fewer steps, at 4 MB
+_WHOLE = 2**19  # entries up to which a view is read by one matrix: fewer steps, at 2 MB
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,9 @@ def resample(maps: Tensor, source: Panel, target: Panel, extent: tuple[int, int,
 @lru_cache(maxsize=32)
 def _reading(source: Geometry, target: Geometry, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The matrix [tokens, cells] of stitching and warping, which are linear."""
+    if len(source.panels) == 1 and source.canvas != target.canvas:
+        upright, across = (torch.from_numpy(t) for t in interpolation(source.canvas, target.canvas, _extent(source)))
+        return torch.einsum("yr,xc->rcyx", upright, across).reshape(source.tokens, -1).to(device, dtype)
     places = torch.eye(source.tokens, dtype=torch.float64)
     return source.warp_to(target, source.stitch(places)).flatten(1).to(device, dtype)
 

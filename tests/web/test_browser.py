@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from PIL import Image
 
 import ercr
 
@@ -91,10 +92,27 @@ def test_a_bad_file_is_explained_and_taken_away(visit, bad_files):
     def act(page):
         for says, path in bad_files.items():
             page.set_input_files("#image input[type=file]", path)
-            page.locator("#answer .note").filter(has_text=says).wait_for()
+            page.locator("#trouble .note").filter(has_text=says).wait_for()
             page.locator("#image img").wait_for(state="detached")
         page.click("#explain")
         page.locator(".toast-body").filter(has_text="There is no picture yet").wait_for()
+        page.locator("#trouble .note").wait_for()
+        page.get_by_label("Drawn example 1").click()
+        page.wait_for_selector("#image img")
+        page.locator("#trouble .note").wait_for(state="detached")
+
+    visit(act)
+
+
+def test_a_failure_takes_the_place_of_what_was_promised(visit, tmp_path):
+    flat = tmp_path / "flat.png"
+    Image.new("RGB", (3000, 2)).save(flat)
+
+    def act(page):
+        choose(page, flat)
+        page.click("#explain")
+        page.locator(".toast-body").filter(has_text="crop it").wait_for(timeout=PATIENCE)
+        page.locator("#answer .trouble").filter(has_text="crop it").wait_for()
 
     visit(act)
 
@@ -102,10 +120,8 @@ def test_a_bad_file_is_explained_and_taken_away(visit, bad_files):
 def test_on_a_phone_what_is_wrong_with_a_file_comes_into_view(visit, bad_files):
     def act(page):
         page.set_input_files("#image input[type=file]", bad_files["not a picture"])
-        page.locator("#answer .trouble").wait_for()
-        page.wait_for_function(
-            "document.querySelector('#answer .trouble').getBoundingClientRect().bottom <= innerHeight"
-        )
+        page.locator("#trouble .note").wait_for()
+        page.wait_for_function("document.querySelector('#trouble .note').getBoundingClientRect().bottom <= innerHeight")
 
     visit(act, viewport={"width": 360, "height": 740})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ def load_model(name: str | None, device: str, dtype: str) -> Explainer:
 
         from ercr.explainer import Explainer
 
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the error says it, once
         if not sys.stderr.isatty():
             hub_logging.disable_progress_bar()
         check_device(device)

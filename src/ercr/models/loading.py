@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,5 +173,7 @@ def _translated_errors(name: str) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, AssertionError, ImportError) as error:
-        detail = " ".join(str(error).split())
-        raise CheckpointError(f"The checkpoint {name} cannot be loaded: {detail[:300]}") from error
+        # what follows the first sentence is advice on private repositories and the like
+        first = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\s+(?=If this is )", str(error).strip())[0]
+        detail = textwrap.shorten(first, 300, placeholder=" …").rstrip(".") or type(error).__name__
+        raise CheckpointError(f"The checkpoint {name} cannot be loaded: {detail}.") from error

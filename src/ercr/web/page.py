@@ -20,7 +20,6 @@ _SHOW_ANSWER = """() => {
   const answer = document.getElementById("answer"), { top } = answer.getBoundingClientRect();
   if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
 }"""
-_SHOW_TROUBLE = f"""() => {{ if (document.querySelector("#answer .trouble")) ({_SHOW_ANSWER})(); }}"""
 # the framework's picture buttons have no names for those who cannot see them
 _NAME_EXAMPLES = """() => document.querySelectorAll("#examples button").forEach(
   (button, index) => button.setAttribute("aria-label", `Drawn example ${index + 1}`))"""
@@ -37,7 +36,7 @@ def build(service: Service) -> Any:
         gr.HTML(_HEAD, elem_classes="ercr-head")
         with gr.Row(elem_classes="ercr-main"):
             with gr.Column(scale=2, min_width=300, elem_classes="ercr-in"):
-                image = _picture(gr, service)
+                image, trouble = _picture(gr, service)
                 texts = _texts(gr, service)
                 with gr.Row(elem_classes="ercr-buttons"):
                     start = gr.Button("Explain", variant="primary", min_width=100, scale=2, elem_id="explain")
@@ -51,13 +50,15 @@ def build(service: Service) -> Any:
                 ]
         asked = {"image": image, **texts, **choices}
         _watching(gr, service, asked, views, start, stop)
+        image.upload(lambda sent: _looked_at(gr, service, sent), image, [image, trouble], **_AT_ONCE)
         _endpoints(gr, service, asked)
         page.load(None, js=_NAME_EXAMPLES, api_visibility="private")
     page.queue(max_size=service.limits.queue, api_open=False)
     return page
 
 
-def _picture(gr: Any, service: Service) -> Any:
+def _picture(gr: Any, service: Service) -> tuple[Any, Any]:
+    """The picture, and the place for what is wrong with it."""
     image = gr.Image(
         label="Picture",
         type="filepath",
@@ -68,13 +69,20 @@ def _picture(gr: Any, service: Service) -> Any:
     )
     # the API's description would show an address, and addresses are not opened
     image.example_payload = lambda: {"path": "photo.jpg", "meta": {"_type": "gradio.FileData"}}
+    trouble = gr.HTML(elem_id="trouble")
     if service.examples:
         samples = [[str(path)] for path in service.examples]
         drawn = gr.Dataset(
             components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples"
         )
-        drawn.click(service.example, drawn, image, **_AT_ONCE)
-    return image
+        drawn.click(lambda index: (service.example(index), ""), drawn, [image, trouble], **_AT_ONCE)
+    return image, trouble
+
+
+def _looked_at(gr: Any, service: Service, image: Any) -> tuple[Any, str]:
+    """Say at once what is wrong with an upload, and take it away."""
+    found = service.trouble_with(image)
+    return (gr.skip(), "") if found is None else (None, note(found, "trouble"))
 
 
 def _texts(gr: Any, service: Service) -> dict[str, Any]:
@@ -105,11 +113,6 @@ def _choices(gr: Any, service: Service) -> dict[str, Any]:
 def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any], start: Any, stop: Any) -> None:
     """What happens on the page. Values are not converted on the way: they are checked in one place, ours."""
 
-    def looked_at(image: Any) -> tuple[Any, Any]:
-        """Say at once what is wrong with an upload, and take it away."""
-        trouble = service.trouble_with(image)
-        return (gr.skip(), gr.skip()) if trouble is None else (None, note(trouble, "trouble"))
-
     running = gr.on(
         [start.click, asked["prompt"].submit, asked["sentence"].submit],
         service.watch,
@@ -124,8 +127,6 @@ def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any]
     )
     running.success(None, js=_SHOW_ANSWER, api_visibility="private")
     stop.click(None, cancels=[running], api_visibility="private")
-    looked = asked["image"].upload(looked_at, asked["image"], [asked["image"], views[0]], **_AT_ONCE)
-    looked.success(None, js=_SHOW_TROUBLE, api_visibility="private")
 
 
 def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:

@@ -68,10 +68,15 @@ class Service:
         try:
             given = sentence if isinstance(sentence, str) and sentence.strip() else None
             task = self._desk.task(image, prompt, given, model=model, method=method, other=other, length=length)
-            yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
-            yield from self._views(task)
         except Exception as error:
             raise self._refusal(error) from None
+        yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
+        try:
+            yield from self._views(task)
+        except Exception as error:
+            sentence = in_one_sentence(error)
+            yield note(sentence, "trouble"), "", ""  # in place of what was promised
+            raise self._shown_error(escape(sentence, quote=False)) from None
 
     def _views(self, task: Task) -> Iterator[View]:
         explainer = self.shelf.get(task.model)

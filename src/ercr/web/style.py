@@ -80,7 +80,7 @@ CSS = """
 .ercr-buttons { flex-wrap: nowrap; }
 .ercr-out { min-height: 8rem; gap: 0.5rem; }
 #answer [data-testid="status-tracker"] .error { display: none; }
-#maps:not(:has(figure)), #report:not(:has(iframe)) { display: none; }
+#trouble:not(:has(.note)), #maps:not(:has(figure)), #report:not(:has(iframe)) { display: none; }
 #examples .gallery { display: grid; grid-template-columns: repeat(6, minmax(0, 1fr)); gap: 0.375rem; }
 #examples .gallery-item, #examples .gallery-item :is(span, .container) { display: block; width: 100%; }
 #examples .gallery-item .container { height: auto; aspect-ratio: 1; }

@@ -48,7 +48,7 @@ def test_a_streamed_step_takes_as_many_operations_late_as_early(family, load, pi
         steps.append(count.seen)
     assert len(steps) == 40
     assert len(set(steps[2:])) == 1
-    assert steps[-1] - passes[-1] <= _MAP, steps[-1] - passes[-1]
+    assert steps[-1] - passes[-1] <= _MAP
 
 
 def test_rows_that_grow_are_joined_when_read_and_kept_once():

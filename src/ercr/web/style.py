@@ -73,7 +73,8 @@ CSS = """
 #more .form > .block { padding: 0; border: 0; overflow: visible !important; }
 #length .head { gap: 0.75rem; flex-wrap: nowrap; }
 .dark #length input[type="range"] { --neutral-200: #3a3a44; }
-.toast-wrap { inset: auto auto 1rem 50% !important; transform: translateX(-50%); }
+.toast-wrap { inset: auto max(1rem, (100vw - 130rem) / 2) 1rem auto !important;
+  width: min(26.5rem, 100vw - 2rem) !important; }
 .toast-title { font-size: 1rem !important; }
 .toast-title-row .chevron { display: none; }
 .ercr-in { gap: 0.75rem; max-width: 30rem; }

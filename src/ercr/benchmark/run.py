@@ -37,7 +37,7 @@ _GROWTH = {
 }
 
 
-_LONG = 256  # tokens of an answer that takes seconds: one run tells enough
+_LONG = 256  # tokens of an answer that takes seconds to generate alone
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ def _measure(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -
     if wanted.growth:
         document["growth"] = {}
         growth(document["growth"], bench, wanted, say)
+        if not wanted.captured:
+            answers(document["growth"], bench, say)
     if wanted.captured:
         _captured(document, bench, wanted, say)
 
@@ -142,6 +144,8 @@ def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) 
     flops = document["prefill"][0]["tflops"] * 1e12
     document["prefill"].append({"mode": "captured", **prefill(bench, max(wanted.batches), flops=flops)})
     _bulk(document, bench, wanted, "captured", say)
+    if wanted.growth:
+        answers(document["growth"], bench, say)
 
 
 def _first(bench: Bench) -> Any:
@@ -149,12 +153,16 @@ def _first(bench: Bench) -> Any:
     return results[0][0]
 
 
-def growth(found: Found, bench: Bench, wanted: Wanted, say: Say) -> None:
-    """Seconds and peak memory of ERCR by the length of the answer, the size of the picture and the number of views."""
+def answers(found: Found, bench: Bench, say: Say) -> None:
+    """Seconds and peak memory of ERCR by the length of the answer; generating long ones alone would take minutes."""
     for tokens in _GROWTH["answer"]:
         say(f"growth: answers of {tokens} tokens")
         longer = Bench(bench.explainer, bench.image.rgb, tokens, 2)
-        _add(found, "answer", tokens, longer, "ercr", warm=int(tokens < _LONG))
+        _add(found, "answer", tokens, longer, "ercr", alone=tokens < _LONG)
+
+
+def growth(found: Found, bench: Bench, wanted: Wanted, say: Say) -> None:
+    """Seconds and peak memory of ERCR by the size of the picture and the number of views, and of PCR alone."""
     for cells in _GROWTH["image"]:
         say(f"growth: pictures of {cells} tokens")
         side = round(cells**0.5)
@@ -169,9 +177,9 @@ def growth(found: Found, bench: Bench, wanted: Wanted, say: Say) -> None:
     found["residual"] = list(residual(bench, _GROWTH["residual"]))
 
 
-def _add(found: Found, kind: str, number: int, bench: Bench, method: str, warm: int = 1) -> None:
-    functions = {"ercr": bench.explain(method), "generate": bench.generate()}
-    costs = {name: time_of(function, bench.device, 1 + warm, warm) for name, function in functions.items()}
+def _add(found: Found, kind: str, number: int, bench: Bench, method: str, alone: bool = True) -> None:
+    functions = {"ercr": bench.explain(method)} | ({"generate": bench.generate()} if alone else {})
+    costs = {name: time_of(function, bench.device, repeats=2, warm=1) for name, function in functions.items()}
     row: dict[str, Any] = {kind: number, "grid": list(bench.sample("cam").prepared.geometry.grid)}
     for name, cost in costs.items():
         row |= {f"{name}_seconds": cost.seconds, f"{name}_memory_gb": cost.memory_gb}

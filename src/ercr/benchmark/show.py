@@ -60,8 +60,12 @@ def _bulk(rows: list[dict[str, Any]]) -> str:
 def _growth(kind: str, rows: list[dict[str, Any]]) -> str:
     names = [name for name in rows[0] if name != "grid"]
     lines = [_line([name.replace("_", " ") for name in names]), "|" + "---|" * len(names)]
-    lines += [_line([_number(row[name], 4) if "_" in name else str(row[name]) for name in names]) for row in rows]
+    lines += [_line([_cell(row.get(name)) for name in names]) for row in rows]
     return f"Growth with {kind}:\n\n" + "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return str(value) if isinstance(value, int) else _number(value, 4)
 
 
 def _line(cells: Any) -> str:
@@ -85,8 +89,9 @@ def plot(document: dict[str, Any], folder: Path) -> list[Path]:
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         for axis, what, unit in zip(axes, ("seconds", "memory_gb"), ("seconds", "peak GiB"), strict=True):
             for name, label in (("ercr_", "ERCR"), ("generate_", "plain generate"), ("", "PCR alone")):
-                if rows[0].get(name + what) is not None:
-                    axis.plot([row[key] for row in rows], [row[name + what] for row in rows], "o-", label=label)
+                known = [(row[key], row[name + what]) for row in rows if row.get(name + what) is not None]
+                if known:
+                    axis.plot(*zip(*known, strict=True), "o-", label=label)
             axis.set(xlabel=_AXES[kind], ylabel=unit)
             axis.set_xscale("log", base=2)
             axis.set_ylim(bottom=0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 import torch
 from typer.testing import CliRunner
 
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import operations, passes
-from ercr.benchmark.rows import PUBLIC, Bench, picture
+from ercr.benchmark.rows import PUBLIC, Bench, allowing, picture
+from ercr.benchmark.run import Wanted, growth
+from ercr.benchmark.show import markdown, plot
 from ercr.cli import app
 from ercr.models.shapes import SHAPES
 
@@ -54,6 +57,42 @@ def test_the_command_writes_a_document_that_reports_read(tmp_path, checkpoint):
     assert [row["batch"] for row in document["bulk"]] == [1, 2]
     assert "| ERCR |" in (tmp_path / "benchmark.md").read_text()
     assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 0
+
+
+@pytest.mark.parametrize(("family", "reached"), [("qwen2_vl", [256, 900]), ("llava", [144])])
+def test_growth_passes_the_limit_of_pixels_and_leaves_it_as_it_was(load, monkeypatch, family, reached):
+    small = {"image": (256, 900), "views": (1, 2), "residual": (4,)}
+    monkeypatch.setattr("ercr.benchmark.run._GROWTH", small)
+    explainer = load(family)
+    limits = dict(explainer.adapter.image_processor.size)
+    found = {}
+    bench = Bench(explainer, picture((4, 4), 8), 2, repeats=1)
+    growth(found, bench, Wanted(cell=8, tokens=2), lambda text: None)
+    assert [row["image"] for row in found["image"]] == reached
+    assert [row["mode"] for row in found["views"]] == ["eager"] * 2
+    assert dict(explainer.adapter.image_processor.size) == limits
+
+
+def test_a_picture_of_4096_tokens_keeps_its_size_only_while_it_is_allowed(load):
+    adapter, large = load("qwen2_vl").adapter, picture((64, 64), 8)
+    with allowing(adapter, large):
+        assert adapter.image_inputs(large)[1].grid == (64, 64)
+    assert adapter.image_inputs(large)[1].grid == (20, 20)
+
+
+def test_plots_and_tables_take_what_a_document_has(tmp_path):
+    cost = {"seconds": 1.0, "overhead": 1.0, "over_generate": 1.0}
+    document = {
+        "model": "m", "device": "d", "dtype": "float32", "grid": [2, 3], "new_tokens": 4, "repeats": 1,
+        "rows": [{"name": PUBLIC, **cost}],
+        "bulk": [
+            {"mode": "eager", "batch": n, "images_per_second": n, "memory_gb": None, "over_public": 1.0} for n in (1, 8)
+        ],
+        "growth": {"answer": [{"answer": 16, "mode": "captured", "grid": [2, 3], "ercr_seconds": 0.1}]},
+    }  # fmt: skip
+    assert "| 16 | captured | 0.1000 |" in markdown(document)
+    assert [path.name for path in plot(document, tmp_path)] == ["bulk.png", "growth-answer.png"]
+    assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
 
 
 def test_every_shape_can_be_configured():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from ercr.benchmark.measure import Cost, device_time, operations, passes, time_o
 from ercr.explainer import Explainer
 from ercr.images import load_image
 from ercr.methods import resolve
+from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample
 from ercr.trace.kernels import without_plans
 from ercr.trace.ranked import vocabulary_size
@@ -31,6 +33,23 @@ def picture(grid: tuple[int, int], cell: int, seed: int = 0) -> Image.Image:
     """Noise that becomes a grid of this many tokens, rows by columns, in families of dynamic resolution."""
     size = (grid[0] * cell, grid[1] * cell, 3)
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8))
+
+
+@contextmanager
+def allowing(adapter: Adapter, image: Image.Image) -> Iterator[None]:
+    """Let a picture of this size keep it, where a family limits the area of pictures; afterwards the limit is back."""
+    processor: Any = adapter.image_processor
+    size: Any = getattr(processor, "size", None)
+    limits = dict(size or {})
+    if not {"shortest_edge", "longest_edge"} <= limits.keys():
+        yield  # a fixed canvas
+        return
+    limits["longest_edge"] = max(limits["longest_edge"], image.width * image.height)
+    processor.size = type(size)(**limits)
+    try:
+        yield
+    finally:
+        processor.size = size
 
 
 class Bench:

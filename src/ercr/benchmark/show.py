@@ -5,6 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+Points = list[tuple[float, float]]
+_AXES = {
+    "answer": "tokens of the answer",
+    "image": "visual tokens",
+    "views": "views",
+    "residual": "tokens of the answer",
+}
+_UNITS = {"seconds": "seconds", "memory_gb": "peak memory, GiB"}
+_STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
+
 
 def markdown(document: dict[str, Any]) -> str:
     """The tables of a document."""
@@ -64,8 +74,8 @@ def _growth(kind: str, rows: list[dict[str, Any]]) -> str:
     return f"Growth with {kind}:\n\n" + "\n".join(lines)
 
 
-def _cell(value: float | None) -> str:
-    return str(value) if isinstance(value, int) else _number(value, 4)
+def _cell(value: float | str | None) -> str:
+    return str(value) if isinstance(value, int | str) else _number(value, 4)
 
 
 def _line(cells: Any) -> str:
@@ -77,36 +87,63 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def plot(document: dict[str, Any], folder: Path) -> list[Path]:
-    """Time and memory against what grows, one picture each; needs matplotlib."""
+    """Speed by batch size, then time and memory against what grows, one picture each; needs matplotlib."""
+    title = f"{document['model']}, {document['device']}"
+    written = []
+    if len(document.get("bulk", [])) > 1:
+        written.append(_draw(folder / "bulk.png", title, "batch size", _bulk_panels(document["bulk"])))
+    for kind, rows in document.get("growth", {}).items():
+        panels = {unit: _growth_lines(kind, rows, what) for what, unit in _UNITS.items()}
+        written.append(_draw(folder / f"growth-{kind}.png", title, _AXES[kind], panels))
+    return written
+
+
+def _bulk_panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Points]]:
+    speed: dict[str, Points] = {}
+    memory: dict[str, Points] = {}
+    for name, label in (("images_per_second", "prepared before"), ("from_pictures", "from pictures")):
+        for row in rows:
+            if row.get(name) is not None:
+                speed.setdefault(f"{row['mode']}, {label}", []).append((row["batch"], row[name]))
+    for row in rows:
+        if row["memory_gb"] is not None:
+            memory.setdefault(row["mode"], []).append((row["batch"], row["memory_gb"]))
+    return {"images a second": speed, _UNITS["memory_gb"]: memory}
+
+
+def _growth_lines(kind: str, rows: list[dict[str, Any]], what: str) -> dict[str, Points]:
+    key = "tokens" if kind == "residual" else kind
+    lines: dict[str, Points] = {}
+    for row in rows:
+        names = {"ercr_": "ERCR" if row.get("mode", "eager") == "eager" else f"ERCR, {row['mode']}"}
+        for name, label in {**names, "generate_": "plain generate", "": "PCR alone"}.items():
+            if row.get(name + what) is not None:
+                lines.setdefault(label, []).append((row[key], row[name + what]))
+    return lines
+
+
+def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Points]]) -> Path:
+    """A panel for each unit that something was measured in, side by side."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    written = []
-    for kind, rows in document.get("growth", {}).items():
-        key = "tokens" if kind == "residual" else kind
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        for axis, what, unit in zip(axes, ("seconds", "memory_gb"), ("seconds", "peak GiB"), strict=True):
-            for name, label in (("ercr_", "ERCR"), ("generate_", "plain generate"), ("", "PCR alone")):
-                known = [(row[key], row[name + what]) for row in rows if row.get(name + what) is not None]
-                if known:
-                    axis.plot(*zip(*known, strict=True), "o-", label=label)
-            axis.set(xlabel=_AXES[kind], ylabel=unit)
+    known = {unit: lines for unit, lines in panels.items() if lines}
+    figure, axes = plt.subplots(1, len(known), figsize=(4.6 * len(known), 3.3), layout="constrained", squeeze=False)
+    for axis, (unit, lines) in zip(axes[0], known.items(), strict=True):
+        for (label, points), (colour, style) in zip(lines.items(), _STYLES, strict=False):
+            axis.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=5)
+        numbers = {x for points in lines.values() for x, _ in points}
+        if max(numbers) > 10 * min(numbers):
             axis.set_xscale("log", base=2)
-            axis.set_ylim(bottom=0)
-            axis.grid(alpha=0.3)
-        axes[0].legend(frameon=False)
-        figure.suptitle(f"{document['model']}, {document['device']}", fontsize=10)
-        written.append(folder / f"growth-{kind}.png")
-        figure.savefig(written[-1], dpi=130)
-        plt.close(figure)
-    return written
-
-
-_AXES = {
-    "answer": "tokens of the answer",
-    "image": "visual tokens",
-    "views": "views",
-    "residual": "tokens of the answer",
-}
+            axis.xaxis.set_major_formatter("{x:g}")
+        axis.set(xlabel=across, ylabel=unit)
+        axis.set_ylim(0, 1.25 * max(y for points in lines.values() for _, y in points))
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False, fontsize=8, loc="best")
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=130, facecolor="white")
+    plt.close(figure)
+    return path

@@ -12,7 +12,8 @@ _AXES = {
     "views": "views",
     "residual": "tokens of the answer",
 }
-_UNITS = {"seconds": "seconds", "memory_gb": "peak memory, GiB"}
+_BATCH = "batch size"
+_UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
 _STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
 
 
@@ -91,9 +92,10 @@ def plot(document: dict[str, Any], folder: Path) -> list[Path]:
     title = f"{document['model']}, {document['device']}"
     written = []
     if len(document.get("bulk", [])) > 1:
-        written.append(_draw(folder / "bulk.png", title, "batch size", _bulk_panels(document["bulk"])))
+        written.append(_draw(folder / "bulk.png", title, _BATCH, _bulk_panels(document["bulk"])))
     for kind, rows in document.get("growth", {}).items():
         panels = {unit: _growth_lines(kind, rows, what) for what, unit in _UNITS.items()}
+        panels = dict(_readable(unit, lines) for unit, lines in panels.items())
         written.append(_draw(folder / f"growth-{kind}.png", title, _AXES[kind], panels))
     return written
 
@@ -122,6 +124,13 @@ def _growth_lines(kind: str, rows: list[dict[str, Any]], what: str) -> dict[str,
     return lines
 
 
+def _readable(unit: str, lines: dict[str, Points]) -> tuple[str, dict[str, Points]]:
+    """Milliseconds where seconds would be small fractions."""
+    if unit != _UNITS["seconds"] or max((y for points in lines.values() for _, y in points), default=1.0) >= 0.1:
+        return unit, lines
+    return "milliseconds", {label: [(x, 1000 * y) for x, y in points] for label, points in lines.items()}
+
+
 def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Points]]) -> Path:
     """A panel for each unit that something was measured in, side by side."""
     import matplotlib
@@ -134,15 +143,14 @@ def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Point
     for axis, (unit, lines) in zip(axes[0], known.items(), strict=True):
         for (label, points), (colour, style) in zip(lines.items(), _STYLES, strict=False):
             axis.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=5)
-        numbers = {x for points in lines.values() for x, _ in points}
-        if max(numbers) > 10 * min(numbers):
+        if across == _BATCH:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:g}")
         axis.set(xlabel=across, ylabel=unit)
         axis.set_ylim(0, 1.25 * max(y for points in lines.values() for _, y in points))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=8, loc="best")
+        axis.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=130, facecolor="white")
     plt.close(figure)

@@ -120,6 +120,16 @@ def test_the_gallery_was_made_by_the_packaged_models():
         assert (gallery.FOLDER / f"{entry.name}.webp").stat().st_size < 200_000
 
 
+def test_the_gpu_figures_are_those_of_the_stored_documents():
+    speed = tool("speed")
+    text = speed.PAGE.read_text(encoding="utf-8")
+    assert speed.page(text) == text, "docs/speed.md is out of date: python docs/tools/speed.py"
+    assert all(f"<!-- figures: {name} -->" in text for name in speed._TABLES)
+    plots = list(speed.FOLDER.glob("*.png"))
+    assert len(plots) == 4
+    assert all(path.stat().st_size < 60_000 for path in plots)
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):

@@ -58,8 +58,8 @@ class Llava(Adapter):
     def view_inputs(
         self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
-        """The scaled image on the fixed canvas, or a smaller canvas with interpolated position embeddings."""
-        if kind == "interpolate":
+        """The scaled image on the fixed canvas, or a smaller canvas, where the tower takes one."""
+        if kind == "interpolate" or getattr(self.config.vision_config, "any_size", False):
             return self._official(image, max(1, round(self._edge // self._patch * scale)) * self._patch)
         canvas = (anchor.grid[0] * self._patch, anchor.grid[1] * self._patch)
         height, width = self._on_canvas(image, self._edge)

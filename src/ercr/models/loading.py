@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import textwrap
@@ -13,6 +14,7 @@ from typing import Any
 from ercr.errors import CheckpointError, InputError
 from ercr.models.base import Adapter
 from ercr.models.registry import adapter_class
+from ercr.models.updates import is_update, load_updated
 
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
 
@@ -27,11 +29,15 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
         raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
     source: dict[str, Any] = {"revision": revision} if revision else {}
+    importlib.import_module("ercr.models.efficientnet_lite")  # a tower that configurations may name
     with _translated_errors(name):
         config = AutoConfig.from_pretrained(name, **source)
         adapter = adapter_class(config.model_type)
         parts = _load_parts(name, revision)
-        model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
+        if is_update(folder):
+            model = load_updated(folder, config, **model_options)
+        else:
+            model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
     return adapter(model.eval(), *parts)
 
 

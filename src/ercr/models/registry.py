@@ -10,7 +10,7 @@ from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
 
 _ADAPTERS: dict[str, type[Adapter]] = {}
-_NOT_FAMILIES = {"base", "chat", "loading", "registry"}
+_NOT_FAMILIES = {"base", "chat", "efficientnet_lite", "loading", "registry", "updates"}
 A = TypeVar("A", bound=type[Adapter])
 
 

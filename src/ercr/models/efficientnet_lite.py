@@ -1,0 +1,134 @@
+"""EfficientNet-Lite0 as a vision tower for transformers: a cell of its grid is one visual token.
+
+Mingxing Tan and Quoc Le, EfficientNet (2019), without squeeze-and-excite and with ReLU6. A token joins what the
+network sees at strides 16 and 32 (through a small neck) and a mixture of word vectors: those of the ImageNet classes
+that the network's own classifier finds in the cell. Batch norms are folded into their convolutions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+# kernel, stride, expansion, channels, repeats
+_STAGES = (
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)
+_STEM, _MIDDLE, _TOP = 32, 112, 1280
+_MIDDLE_BLOCK = 10  # the last block at stride 16
+_SURE = 20.0  # a logit that the classifier gives to a cell that shows a class well
+
+
+class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
+    model_type = "efficientnet_lite"
+    any_size = True  # no table of positions ties it to one canvas
+
+    def __init__(
+        self, image_size: int = 320, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, **options: Any
+    ) -> None:
+        self.image_size, self.patch_size = image_size, 16
+        self.neck_size, self.word_size, self.classes = neck_size, word_size, classes
+        self.hidden_size = neck_size + word_size
+        self.num_hidden_layers, self.num_channels = 1, 3
+        options.pop("hidden_size", None)
+        super().__init__(**options)
+
+
+class _Conv(nn.Conv2d):
+    """A convolution that pads as TensorFlow's "same" does, because the weights were trained with it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (kernel, _), (stride, _) = self.kernel_size, self.stride
+        if kernel == 1:
+            return super().forward(x)
+        rows, columns = (max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:])
+        return super().forward(F.pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)))
+
+
+class _Block(nn.Module):
+    """Expand, convolve each channel, project back."""
+
+    def __init__(self, kernel: int, stride: int, expansion: int, narrow: int, out: int) -> None:
+        super().__init__()
+        wide = narrow * expansion
+        self.expand = _Conv(narrow, wide, 1) if expansion > 1 else None
+        self.depthwise = _Conv(wide, wide, kernel, stride, groups=wide)
+        self.project = _Conv(wide, out, 1)
+        self.skip = stride == 1 and narrow == out
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x if self.expand is None else F.relu6(self.expand(x))
+        y: Tensor = self.project(F.relu6(self.depthwise(wide)))
+        return x + y if self.skip else y
+
+
+def _doubling(coarse: int, fine: int, like: Tensor) -> Tensor:
+    """Bilinear doubling along one axis as a matrix [fine, coarse]; a product is many times quicker on a GPU."""
+    at = ((torch.arange(fine, device=like.device) + 0.5) / 2 - 0.5).clamp(0, coarse - 1)
+    distance = (at[:, None] - torch.arange(coarse, device=like.device)).abs()
+    return (1 - distance).clamp(min=0).to(like.dtype)
+
+
+class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
+    config_class = EfficientNetLiteConfig
+    base_model_prefix = "efficientnet_lite"
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: EfficientNetLiteConfig) -> None:
+        super().__init__(config)
+        self.stem = _Conv(3, _STEM, 3, 2)
+        self.blocks = nn.ModuleList()
+        narrow = _STEM
+        for kernel, stride, expansion, out, repeats in _STAGES:
+            for i in range(repeats):
+                self.blocks.append(_Block(kernel, stride if i == 0 else 1, expansion, narrow, out))
+                narrow = out
+        self.head = _Conv(narrow, _TOP, 1)
+        self.classifier = nn.Linear(_TOP, config.classes)
+        self.words = nn.Linear(config.classes, config.word_size, bias=False)
+        self.middle_norm, self.top_norm = nn.LayerNorm(_MIDDLE), nn.LayerNorm(_TOP)
+        self.neck = nn.Linear(_MIDDLE + _TOP, config.neck_size)
+        self.post_init()
+
+    def maps(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
+        """What the network sees at stride 16, and at stride 32 brought to the same grid; rows of cells [B, N, c]."""
+        x = F.relu6(self.stem(pixel_values))
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            if i == _MIDDLE_BLOCK:
+                middle = x
+        top = F.relu6(self.head(x))
+        # twice as large and then cut, not stretched: a coarse cell lies over exactly two by two fine ones
+        down = _doubling(top.shape[-2], middle.shape[-2], top)
+        across = _doubling(top.shape[-1], middle.shape[-1], top)
+        top = down @ top @ across.T
+        return middle.flatten(2).transpose(1, 2), top.flatten(2).transpose(1, 2)
+
+    def features(self, middle: Tensor, top: Tensor) -> Tensor:
+        """What a cell shows, whatever its name [B, N, neck_size]."""
+        return F.gelu(self.neck(torch.cat([self.middle_norm(middle), self.top_norm(top)], -1)))
+
+    def join(self, features: Tensor, logits: Tensor) -> Tensor:
+        """Features and the mixture of class words of every cell, longer where the classifier is surer."""
+        named = self.words(logits.softmax(-1)) * (logits.logsumexp(-1, keepdim=True) / _SURE)
+        return torch.cat([features, named], -1)
+
+    def forward(self, pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+        middle, top = self.maps(pixel_values.to(self.stem.weight.dtype))
+        hidden = self.join(self.features(middle, top), self.classifier(top))
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, hidden_states=(hidden,))
+
+
+AutoConfig.register(EfficientNetLiteConfig.model_type, EfficientNetLiteConfig, exist_ok=True)
+AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)

@@ -1,0 +1,133 @@
+"""Checkpoints that hold a small update of a published language model, which is found and merged on loading.
+
+The folder has `base.json` (where the language model is) and `update.safetensors`: the vision tower and the projector
+whole, and for each kind of weight of the language model two stacked factors, `inner` [layers, rank, in] and `outer`
+[layers, out, rank]. A merged weight is W + scale * outer @ inner.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ercr.errors import CheckpointError
+
+MARK, WEIGHTS = "base.json", "update.safetensors"
+
+# a stacked weight and the modules of a layer whose rows it joins
+JOINED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+
+
+def is_update(folder: Path) -> bool:
+    return (folder / MARK).is_file()
+
+
+def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any = None, **options: Any) -> Any:
+    """The whole model: base, update, and what the folder's configuration says about both."""
+    from safetensors.torch import load_file
+    from transformers import AutoModelForImageTextToText
+
+    base = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    update = load_file(folder / WEIGHTS)
+    language = _language_model(folder.name, base, config.text_config)
+    chosen = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(chosen, torch.dtype):
+        chosen = torch.float32
+    model = AutoModelForImageTextToText.from_config(config, dtype=chosen, **options)
+    whole = {f"model.{name}": value for name, value in update.items() if not name.startswith("language_model.")}
+    whole |= _merged(language, update, float(base["scale"]))
+    whole["lm_head.weight"] = whole["model.language_model.embed_tokens.weight"]
+    model.load_state_dict(whole)
+    if (folder / "generation_config.json").is_file():
+        from transformers import GenerationConfig
+
+        model.generation_config = GenerationConfig.from_pretrained(folder)
+    return model.to(_device(device_map))
+
+
+def _device(device_map: Any) -> str:
+    if device_map in (None, "cpu"):
+        return "cpu"
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device_map == "auto" else str(device_map)
+
+
+def _merged(base: dict[str, Tensor], update: dict[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """The language model's weights with the update added, under the names of the whole model."""
+    whole = {f"model.language_model.{name}": value for name, value in base.items()}
+    for kind, parts in JOINED.items():
+        inner, outer = (update[f"language_model.{side}.{kind}"].float() for side in ("inner", "outer"))
+        for layer, change in enumerate(scale * outer @ inner):
+            names = [f"model.language_model.layers.{layer}.{part}.weight" for part in parts]
+            rows = change.split([len(whole[name]) for name in names])
+            for name, part in zip(names, rows, strict=True):
+                whole[name] = whole[name].float() + part
+    return whole
+
+
+def _language_model(name: str, base: dict[str, str], config: Any) -> dict[str, Tensor]:
+    """The decoder's weights from the package that carries it, or else from the hub (or what came from there before)."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        file = _packaged(base)
+        if file is not None:
+            return read_gguf(file, config.num_attention_heads, config.num_key_value_heads)
+        return dict(AutoModelForCausalLM.from_pretrained(base["hub"], dtype=torch.float32).model.state_dict())
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{name} needs the language model {base['hub']}, which is neither installed nor reachable. "
+            f"Install it with: {base['install']}"
+        ) from error
+
+
+_GGUF = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
+
+
+def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
+    """A Llama decoder's weights in single precision; transformers' own reader takes several times as long."""
+    from gguf import GGUFReader, dequantize
+
+    found = {}
+    for tensor in GGUFReader(file).tensors:
+        kind, *place = tensor.name.removesuffix(".weight").split(".")
+        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
+        if kind == "blk":
+            layer, part = place
+            if part in ("attn_q", "attn_k"):  # the file keeps the two halves of a head's turns next to each other
+                count = heads if part == "attn_q" else groups
+                weight = weight.view(count, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+            found[f"layers.{layer}.{_GGUF[part]}.weight"] = weight
+        elif kind in ("token_embd", "output_norm"):
+            found["embed_tokens.weight" if kind == "token_embd" else "norm.weight"] = weight
+    return found
+
+
+def _packaged(base: dict[str, str]) -> Path | None:
+    """The file in an installed package, which need not be importable: its other parts are not used."""
+    if importlib.util.find_spec("gguf") is None:
+        return None
+    package = importlib.util.find_spec(base["package"])
+    for place in package.submodule_search_locations or [] if package else []:
+        if (Path(place) / base["file"]).is_file():
+            return Path(place) / base["file"]
+    return None

@@ -1,0 +1,109 @@
+"""`python -m training.photo …`: from Flickr8k and two published networks to the packaged model for photographs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m training.photo", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pack = commands.add_parser("pack", help="write Flickr8k's Parquet files as arrays")
+    pack.add_argument("source", type=Path)
+    pack.add_argument("out", type=Path)
+    words = commands.add_parser("tokenizer", help="write the tokenizer")
+    words.add_argument("base", help="SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id")
+    words.add_argument("out", type=Path)
+    train = commands.add_parser("train", help="train one part; run again with --begin to go on")
+    export = commands.add_parser("export", help="write the packaged model")
+    for command in (train, export):
+        command.add_argument("--base", required=True, help="SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id")
+        command.add_argument("--tokenizer", required=True, help="folder of the tokenizer")
+        command.add_argument("--data", type=Path, required=True, help="folder that `pack` wrote")
+        command.add_argument("--state", type=Path, required=True, help="folder of the trained parts")
+    train.add_argument("--backbone", type=Path, required=True, help="EfficientNet-Lite0's ImageNet weights (.pth)")
+    train.add_argument("--minutes", type=float, default=9)
+    train.add_argument("--begin", type=float, default=0.0, help="share of the whole training before this part")
+    train.add_argument("--end", type=float, default=1.0, help="share of it done after this part")
+    train.add_argument("--batch", type=int, default=128)
+    train.add_argument("--most", type=int, help="pictures to use, for a trial")
+    export.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    {"pack": _pack, "tokenizer": _tokenizer, "train": _train, "export": _export}[options.command](options)
+
+
+def _pack(options: Any) -> None:
+    from .data import pack
+
+    pack(options.source, options.out)
+
+
+def _tokenizer(options: Any) -> None:
+    from .vocabulary import write_tokenizer
+
+    write_tokenizer(options.base, options.out)
+
+
+def _model(options: Any) -> tuple[Any, Any, Any]:
+    """The model with its lens, the tokenizer and the training split."""
+    from transformers import AutoTokenizer
+
+    from .data import read, vocabulary
+    from .model import PhotoModel, words_of_classes
+    from .state import language_model
+
+    cuda = torch.cuda.is_available()
+    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
+    split = read(options.data, "train", getattr(options, "most", None))
+    words = vocabulary(split.captions, words_of_classes(), tokenizer, least=12)
+    llama = language_model(options.base)
+    model = PhotoModel(llama, tokenizer, words, torch.bfloat16 if cuda else torch.float32)
+    return model.to("cuda" if cuda else "cpu").eval(), tokenizer, split
+
+
+def _train(options: Any) -> None:
+    from .data import Captions, read
+    from .prompts import CAPTION, before_ids, prompt_ids
+    from .speak import captions
+    from .state import load, save
+    from .train import Plan, train
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    model, tokenizer, split = _model(options)
+    model.begin(options.backbone, tokenizer)
+    load(model, options.state)
+    before = before_ids(tokenizer)
+    plan = Plan(options.minutes, options.begin, options.end, options.batch, seed=round(options.begin * 1000))
+    train(model, split, Captions(split.captions, tokenizer), before, plan, say)
+    save(model, options.state)
+    checked = read(options.data, "val", options.most)
+    prompt, end = prompt_ids(tokenizer, CAPTION), tokenizer.convert_tokens_to_ids("<|im_end|>")
+    said = [tokenizer.decode(ids) for ids in captions(model, checked.pictures, before, prompt, end)]
+    report = [{"caption": own, "references": theirs} for own, theirs in zip(said, checked.captions, strict=True)]
+    (options.state / "val.json").write_text(json.dumps(report, indent=1))
+    for entry in report[:8]:
+        say(f"{entry['caption']} | {entry['references'][0]}")
+
+
+def _export(options: Any) -> None:
+    from .export import checked_template, export
+    from .state import language_model, load
+
+    options.most = 1
+    model, tokenizer, _ = _model(options)
+    if not load(model, options.state):
+        raise SystemExit(f"{options.state} has no trained state.")
+    if not checked_template(tokenizer):
+        raise SystemExit("The chat template does not write what the training showed.")
+    export(model, language_model(options.base).config, tokenizer, options.out)
+
+
+if __name__ == "__main__":
+    main()

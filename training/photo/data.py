@@ -1,0 +1,142 @@
+"""Flickr8k as the training reads it: pictures of one size on the device, captions as token numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from .prompts import CAPTION, PROMPTS, prompt_ids
+
+SIDE = 320  # pixels of the stored squares, the model's own canvas
+_LIMIT = 15 * 2**20  # bytes of a packed file
+
+
+def pack(source: Path, out: Path) -> None:
+    """Write the Parquet files of Flickr8k as plain arrays, in files that are small enough to be sent around."""
+    import pyarrow.parquet as parquet
+
+    out.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val", "test"):
+        tables = [parquet.read_table(file) for file in sorted(source.glob(f"{split}-*.parquet"))]
+        rows = [row for table in tables for row in table.to_pylist()]
+        files: list[list[dict[str, Any]]] = [[]]
+        size = 0
+        for row in rows:
+            size += len(row["image"]["bytes"])
+            if size > _LIMIT:
+                files.append([])
+                size = len(row["image"]["bytes"])
+            files[-1].append(row)
+        for number, part in enumerate(files):
+            _write(out / f"flickr8k-{split}-{number:02d}.npz", part)
+
+
+def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    pictures = [np.frombuffer(row["image"]["bytes"], np.uint8) for row in rows]
+    captions = json.dumps([list(row["captions"]) for row in rows]).encode()
+    ends = np.cumsum([len(picture) for picture in pictures])
+    np.savez(file, data=np.concatenate(pictures), ends=ends, captions=np.frombuffer(captions, np.uint8))
+
+
+@dataclass(frozen=True)
+class Split:
+    pictures: Tensor  # [N, 3, SIDE, SIDE], 8 bits
+    captions: list[list[str]]
+
+
+def read(folder: Path, split: str, most: int | None = None) -> Split:
+    """The pictures of a split, squeezed to squares as the model's processor does, and their captions."""
+    files, captions = [], []
+    for path in sorted(folder.glob(f"flickr8k-{split}-*.npz")):
+        stored = np.load(path)
+        files += np.split(stored["data"], stored["ends"][:-1])
+        captions += json.loads(stored["captions"].tobytes())
+    if not files:
+        raise SystemExit(
+            f"{folder} has no packed files of the {split} split: `python -m training.photo pack` makes them."
+        )
+    with ThreadPoolExecutor() as pool:
+        pictures = list(pool.map(_square, files[:most]))
+    return Split(torch.from_numpy(np.stack(pictures)), [[tidy(c) for c in one] for one in captions[:most]])
+
+
+def _square(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    picture = Image.open(io.BytesIO(data.tobytes())).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    return np.asarray(picture).transpose(2, 0, 1)
+
+
+def tidy(caption: str) -> str:
+    """A caption as a sentence: "a dog runs , fast ." becomes "A dog runs, fast."."""
+    text = re.sub(r"\s+([,;])", r"\1", " ".join(caption.split())).rstrip(" .")
+    return text[:1].upper() + text[1:] + "."
+
+
+# words that name nothing one could point at
+_EMPTY = frozenset(
+    "a an the and or of in on at to with is are by for from his her its their while as it that this into "
+    "through over up down out near front two three four one some other another each him them who be being has "
+    "have off against along around behind between during there something someone several many very together "
+    "onto about next top what where they she he looks looking stands standing walks walking sits sitting runs "
+    "running through background".split()
+)
+
+
+def vocabulary(
+    captions: Sequence[Sequence[str]], classes: Sequence[Sequence[str]], tokenizer: Any, least: int
+) -> dict[str, int]:
+    """Words that should be readable in the picture, with the token each begins with; sorted, so that runs agree."""
+    count = Counter(word for group in captions for word in set(words_of(group)))
+    chosen = {word for word, n in count.items() if n >= least and len(word) > 2 and word not in _EMPTY}
+    chosen |= {word for own in classes for word in own}
+    return {word: tokenizer(" " + word, add_special_tokens=False).input_ids[0] for word in sorted(chosen)}
+
+
+def words_of(captions: Sequence[str]) -> list[str]:
+    return [word for caption in captions for word in re.findall("[a-z]+", caption.lower())]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Captions behind their prompts, padded on the right."""
+
+    ids: Tensor  # [B, T]
+    labels: Tensor  # [B, L]: the caption's tokens and its end
+    start: Tensor  # [B]: where in `ids` the caption begins
+
+
+class Captions:
+    """Draws captions as token numbers; every batch has the same length, as captured steps need."""
+
+    def __init__(self, captions: Sequence[Sequence[str]], tokenizer: Any, longest: int = 28) -> None:
+        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        self.prompts = [prompt_ids(tokenizer, prompt) for prompt in PROMPTS]
+        self.tokenizer, self.longest, self.pad = tokenizer, longest, end
+        self.ids = [[self.encode(caption) for caption in group] for group in captions]
+        self.length = longest + max(len(ids) for ids in self.prompts)
+
+    def encode(self, caption: str) -> list[int]:
+        return [*self.tokenizer(caption, add_special_tokens=False).input_ids[: self.longest - 1], self.pad]
+
+    def draw(self, groups: Sequence[Sequence[list[int]]], chance: random.Random) -> Text:
+        """One caption of each group, behind a prompt; the prompt the model is measured with comes most often."""
+        weights = [3 if prompt == CAPTION else 1 for prompt in PROMPTS]
+        ids, labels, start = [], [], []
+        for group in groups:
+            prompt, caption = chance.choices(self.prompts, weights)[0], chance.choice(group)
+            labels.append(caption + [-100] * (self.longest - len(caption)))
+            ids.append((prompt + caption + [self.pad] * self.length)[: self.length])
+            start.append(len(prompt))
+        return Text(torch.tensor(ids), torch.tensor(labels), torch.tensor(start))

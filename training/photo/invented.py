@@ -1,0 +1,100 @@
+"""Invented samples: plain sentences about ImageNet's classes, with cells in which those classes are found.
+
+Flickr8k shows people and dogs outdoors. These samples teach the language model to read the other class words out of
+its visual tokens, so that it can name a zebra or a sink that no training caption has. No picture belongs to them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_KINDS = {
+    "animal": "cat dog horse sheep cow elephant bear zebra bird duck goose chicken rooster swan penguin monkey gorilla "
+    "lion tiger leopard cheetah fox wolf rabbit squirrel pig camel llama turtle lizard snake frog shark whale panda "
+    "owl butterfly spider",
+    "food": "pizza sandwich burger donut banana orange apple lemon strawberry pineapple broccoli cauliflower cucumber "
+    "mushroom pie pretzel bread soup pasta meat potatoes vegetables fruit chocolate dessert corn squash hot cream",
+    "road": "car truck bus van taxi motorcycle bicycle bike scooter tractor jeep ambulance train cart",
+    "water": "boat ship canoe sailboat",
+    "air": "plane parachute balloon",
+    "room": "couch chair bed table desk lamp television computer laptop keyboard mouse printer phone clock books "
+    "window door curtain rug pillow blanket mirror cabinet fireplace piano vase plant remote teddy crib",
+    "kitchen": "refrigerator stove oven microwave toaster sink dishwasher pot pan cabinet",
+    "bath": "toilet sink bathtub shower mirror towel curtain",
+    "cup": "cup mug bottle bowl wine coffee knife spoon teapot vase glass food",
+    "street": "traffic sign meter bench building church tower bridge clock statue fountain fence umbrella trash flag",
+    "thing": "umbrella backpack bag purse hat tie sunglasses camera guitar violin teddy balloon book toy phone laptop "
+    "clock vase bottle keyboard remote",
+    "sport": "skis tennis baseball basketball soccer volleyball golf hockey snowmobile parachute",
+}
+_TEMPLATES = {
+    "animal": ("A close up of a {0}.", "A {0} standing still.", "Two {0}s next to each other.", "A {0} looking ahead.",
+               "A group of {0}s.", "A {0} is standing next to a {1}.", "A {0} lying down.", "A {0} walks along."),
+    "food": ("A plate with {0}.", "Some {0} and {1} on a plate.", "A close up of {0}.", "A table with {0} and {1}.",
+             "A plate of food with {0}."),
+    "road": ("A {0} on a street.", "A {0} parked next to a {1}.", "A {0} driving down the road.", "A red {0}."),
+    "water": ("A {0} in the water.", "A {0} on a lake.", "A {0} and a {1} in the water."),
+    "air": ("A {0} in the sky.", "A {0} flying through the air."),
+    "room": ("A room with a {0} and a {1}.", "A {0} next to a {1}.", "A {0} in a room.", "A {0} in front of a {1}."),
+    "kitchen": ("A kitchen with a {0} and a {1}.", "A {0} in a kitchen.", "A kitchen with a {0}."),
+    "bath": ("A bathroom with a {0} and a {1}.", "A {0} in a bathroom.", "A white {0} next to a {1}."),
+    "cup": ("A {0} on a table.", "A {0} and a {1} on a table.", "A table with a {0} and a {1}."),
+    "street": ("A {0} on a street.", "A {0} in a city.", "A {0} next to a {1}.", "A {0} in front of a building."),
+    "thing": ("A {0} on a table.", "A person with a {0}.", "Someone is holding a {0}.", "A {0} and a {1}."),
+    "sport": ("A person playing {0}.", "A {0} player in a game."),
+}  # fmt: skip
+_FULL = {"traffic": "traffic light", "meter": "parking meter", "teddy": "teddy bear", "hot": "hot dog",
+         "cream": "ice cream", "remote": "remote control"}  # fmt: skip
+_PLAYED = {
+    "skis": "A person on skis.",
+    "snowmobile": "A person on a snowmobile.",
+    "parachute": "A person with a parachute.",
+}
+
+
+@dataclass(frozen=True)
+class Invented:
+    caption: str
+    classes: tuple[int, ...]
+
+
+def invent(class_words: Sequence[str], chance: random.Random) -> Invented:
+    """A sentence and the classes that its cells show."""
+    kind = chance.choice(list(_KINDS))
+    first, second = chance.sample(_KINDS[kind].split(), 2)
+    template = chance.choice(_TEMPLATES[kind]) if first not in _PLAYED else _PLAYED[first]
+    named = [first, second] if "{1}" in template else [first]
+    text = template.format(*(_FULL.get(word, word) for word in named)).replace("sheeps", "sheep")
+    places = [[i for i, word in enumerate(class_words) if word == name] for name in named]
+    return Invented(_article(text), tuple(chance.choice(place) for place in places))
+
+
+def _article(text: str) -> str:
+    words = text.split(" ")
+    for i, word in enumerate(words[:-1]):
+        if word in ("A", "a") and words[i + 1][:1] in "aeiou":
+            words[i] += "n"
+    return " ".join(words)
+
+
+def evidence(classes: Tensor, grid: int, number: int) -> Tensor:
+    """Logits of a classifier that sees each row's classes in a spot of the grid [B, grid * grid, number].
+
+    `classes` [B, 2] holds one or two classes; -1 stands for none.
+    """
+    rows, device = len(classes), classes.device
+    logits = torch.randn(rows, grid * grid, number, device=device) * 2 + 1
+    axis = (torch.arange(grid, device=device) + 0.5) / grid
+    centre = torch.rand(rows, 2, 2, device=device) * 0.7 + 0.15
+    radius = torch.rand(rows, 2, 2, device=device) * 0.35 + 0.12
+    away = ((axis - centre[..., None]) / radius[..., None]) ** 2  # [B, classes, y or x, grid]
+    spot = torch.exp(-(away[:, :, 0, :, None] + away[:, :, 1, None, :]) / 1.5).flatten(2)  # [B, classes, cells]
+    height = torch.rand(rows, 2, 1, device=device) * 14 + 12
+    raised = (spot * height).transpose(1, 2) * (classes >= 0)[:, None]
+    at = classes.clamp(min=0)[:, None].expand(-1, grid * grid, -1)
+    return logits.scatter_add(2, at, raised)

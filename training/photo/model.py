@@ -1,0 +1,118 @@
+"""The trained parts and their loss: tower, projector, low-rank updates of the language model, and the lens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ercr.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+
+from .backbone import load_backbone
+from .decoder import Decoder
+from .invented import evidence
+from .lens import Lens
+
+RANK = 22
+_WORD_GAIN = 2.0  # length of a class's word vector beside the language model's own
+_SMOOTHING = 0.1  # of the captions' tokens
+
+
+def class_words() -> list[str]:
+    """An everyday word for each of ImageNet's thousand classes, in their order."""
+    return (Path(__file__).parent / "class_words.txt").read_text(encoding="utf-8").split()
+
+
+def words_of_classes() -> list[list[str]]:
+    """All words that stand for each class: its own, and the other forms and names that people use for it."""
+    lines = (Path(__file__).parent / "other_words.txt").read_text(encoding="utf-8").splitlines()
+    groups = [line.split() for line in lines]
+    return [[word, *(other for group in groups if word in group for other in group)] for word in class_words()]
+
+
+@dataclass(frozen=True)
+class Losses:
+    total: Tensor
+    captions: Tensor
+    lens: Tensor
+    named: Tensor
+
+
+class PhotoModel(nn.Module):
+    def __init__(self, llama: Any, tokenizer: Any, words: dict[str, int], precision: torch.dtype) -> None:
+        super().__init__()
+        width = llama.config.hidden_size
+        self.decoder = Decoder(llama, RANK, precision)
+        self.tower = EfficientNetLiteModel(EfficientNetLiteConfig(word_size=width))
+        self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
+        self.linear_2 = nn.Linear(width, width)
+        self.lens = Lens(words, words_of_classes(), self.decoder.table)
+        self.lens_weight, self.named_weight = 0.1, 0.1
+
+    def begin(self, backbone: Path, tokenizer: Any) -> None:
+        """Before the first step a visual token is the mixture of its class words, and nothing else."""
+        load_backbone(self.tower, backbone)
+        table = self.decoder.table.float()
+        vectors = [table[tokenizer(f" {word}", add_special_tokens=False).input_ids].mean(0) for word in class_words()]
+        with torch.no_grad():
+            self.tower.words.weight.copy_(torch.stack(vectors).T * _WORD_GAIN)
+            nn.init.normal_(self.tower.neck.weight, std=self.tower.neck.in_features**-0.5)
+            nn.init.normal_(self.linear_1.weight, std=0.002)
+            self.linear_1.weight[:, self.tower.config.neck_size :] = torch.eye(self.linear_1.out_features)
+            self.linear_2.weight.copy_(torch.eye(self.linear_2.out_features))
+            for bias in (self.tower.neck.bias, self.linear_1.bias, self.linear_2.bias):
+                bias.zero_()
+
+    def groups(self, rates: Sequence[float]) -> list[dict[str, Any]]:
+        """Parameters by how fast they learn: the new parts, and the language model's updates; the rest is frozen."""
+        fresh = [*self.tower.neck.parameters(), *self.tower.middle_norm.parameters(), *self.tower.top_norm.parameters()]
+        fresh += [*self.linear_1.parameters(), *self.linear_2.parameters()]
+        self.requires_grad_(False)
+        named = list(zip((fresh, list(self.decoder.parameters())), rates, strict=True))
+        for parameters, _ in named:
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+        return [{"params": parameters, "lr": rate, "base": rate} for parameters, rate in named]
+
+    def see(self, pixels: Tensor, classes: Tensor | None = None, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Visual tokens as the language model takes them, and the classifier's logits of every cell.
+
+        The first rows of a training batch may be invented (`classes`, see `invented`), and features may be hidden
+        (`keep`), so that the words of the classifier alone have to do.
+        """
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=pixels.is_cuda, cache_enabled=False):
+            with torch.no_grad():
+                middle, top = self.tower.maps(pixels)
+                logits = self.tower.classifier(top).float()
+                if classes is not None:
+                    spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2])
+                    logits = torch.cat([spots, logits[len(classes) :]])
+            features = self.tower.features(middle, top)
+            if keep is not None:
+                features = features * keep[:, None, None]
+            visual = self.linear_2(self.linear_1(self.tower.join(features, logits)))
+        return visual.to(self.decoder.precision), logits
+
+    def forward(
+        self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, start: Tensor, said: Tensor, classes: Tensor,
+        keep: Tensor,
+    ) -> Losses:  # fmt: skip
+        visual, logits = self.see(pixels, classes, keep)
+        front = self.decoder.embed(before).expand(len(pixels), -1, -1)
+        states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
+        first, cells = front.shape[1], visual.shape[1]
+        real = (torch.arange(len(pixels), device=pixels.device) >= len(classes)).float()
+        # the state before each token of a caption predicts it
+        at = (first + cells + start - 1)[:, None] + torch.arange(labels.shape[1], device=labels.device)
+        spoken = states.gather(1, at[..., None].expand(-1, -1, states.shape[-1]))
+        chosen = F.linear(spoken, self.decoder.table).float()
+        captions = F.cross_entropy(chosen.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
+        lens, named = self.lens(states[:, first : first + cells], said, logits, real)
+        total = captions + self.lens_weight * lens + self.named_weight * named
+        return Losses(total, captions, lens, named)

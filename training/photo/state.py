@@ -1,0 +1,52 @@
+"""Trained parts on disk, in files of at most 16 MiB, so that a training can go on elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .model import PhotoModel
+
+_LIMIT = 15 * 2**20
+
+
+def save(model: PhotoModel, folder: Path) -> None:
+    """Everything but the base language model, in single precision."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("state-*.safetensors"):
+        old.unlink()
+    files: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, value in model.state_dict().items():
+        bytes_ = value.numel() * 4
+        if size + bytes_ > _LIMIT and files[-1]:
+            files.append({})
+            size = 0
+        size += bytes_
+        files[-1][name] = value.detach().float().cpu().contiguous()
+    for number, part in enumerate(files):
+        save_file(part, folder / f"state-{number:02d}.safetensors")
+
+
+def load(model: PhotoModel, folder: Path) -> bool:
+    """Take a saved state up; False where there is none."""
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("state-*.safetensors")):
+        found |= load_file(file)
+    if found:
+        model.load_state_dict(found)
+    return bool(found)
+
+
+def language_model(source: str, device: str = "cpu") -> Any:
+    """SmolLM2-135M-Instruct from a GGUF file, a folder or the hub."""
+    from transformers import AutoModelForCausalLM
+
+    path = Path(source)
+    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    name = str(path.parent) if where else source
+    return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **where).to(device)

@@ -1,0 +1,153 @@
+"""The training loop: whole steps are captured as graphs, one for each size of picture, to save launching."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .data import Captions, Split, words_of
+from .invented import invent
+from .model import Losses, PhotoModel, class_words
+
+SIZES = (160, 208, 240, 272, 320, 320)  # pixels; the largest is the model's own, the others are its views
+_INVENTED = 8  # one sample in so many
+_POOL = 8000  # invented samples to draw from
+
+
+@dataclass(frozen=True)
+class Plan:
+    minutes: float  # of this part
+    begin: float = 0.0  # how much of the whole training lies before this part, and behind it
+    end: float = 1.0
+    batch: int = 128
+    rates: tuple[float, float] = (1e-3, 6e-4)  # new parts, low-rank updates
+    decay: float = 0.05
+    seed: int = 0
+
+
+def normalise(pictures: Tensor) -> Tensor:
+    return (pictures - 127.0) / 128.0
+
+
+def augment(pictures: Tensor, size: int) -> Tensor:
+    """A random part of each picture, mirrored or not, a little brighter or darker; [B, 3, size, size] from 8 bits."""
+    count, device = len(pictures), pictures.device
+    share = torch.rand(2, count, device=device)
+    wide = 0.5 + 0.5 * share[0]
+    high = (wide * (1 + (share[1] - 0.5) * 0.3)).clamp(max=1)
+    shift = (torch.rand(2, count, device=device) * 2 - 1) * (1 - torch.stack([wide, high]))
+    mirror = torch.randint(0, 2, (count,), device=device) * 2.0 - 1
+    zero = torch.zeros_like(wide)
+    where = torch.stack([torch.stack([wide * mirror, zero, shift[0]], 1), torch.stack([zero, high, shift[1]], 1)], 1)
+    grid = F.affine_grid(where, [count, 3, size, size], align_corners=False)
+    light = (torch.rand(2, count, 1, 1, 1, device=device) - 0.5) * 0.4
+    cut = F.grid_sample(pictures.float(), grid, align_corners=False, padding_mode="border")
+    return normalise((cut * (1 + light[0]) + 64 * light[1]).clamp(0, 255))
+
+
+class Step:
+    """Forward and backward pass for one size of picture; gradients are added to the parameters' own."""
+
+    def __init__(self, model: PhotoModel, example: tuple[Tensor, ...], pool: Any = None) -> None:
+        self.model, self.inputs = model, tuple(part.clone() for part in example)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if example[0].is_cuda:
+            self._capture(pool)
+
+    def _run(self) -> Losses:
+        losses: Losses = self.model(*self.inputs)
+        losses.total.backward()
+        return losses
+
+    def _capture(self, pool: Any) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # kernels are chosen and buffers made before the capture
+                self._run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=pool):
+            self.losses = self._run()
+
+    def __call__(self, inputs: tuple[Tensor, ...]) -> Losses:
+        for mine, new in zip(self.inputs, inputs, strict=True):
+            mine.copy_(new)
+        if self.graph is None:
+            return self._run()
+        self.graph.replay()
+        return self.losses
+
+
+class Batches:
+    """Draws a batch: invented samples first, then pictures with one of their captions."""
+
+    def __init__(self, model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan) -> None:
+        self.device = next(model.parameters()).device
+        self.captions, self.size, self.chance = captions, plan.batch, random.Random(plan.seed)
+        self.invented = plan.batch // _INVENTED
+        self.pictures = split.pictures.to(self.device)
+        self.front = torch.tensor([before], device=self.device)
+        told = [invent(class_words(), self.chance) for _ in range(_POOL)]
+        self.told = [[captions.encode(one.caption)] for one in told]
+        self.classes = torch.tensor([(*one.classes, -1)[:2] for one in told], device=self.device)
+        words = [words_of(group) for group in split.captions] + [words_of([one.caption]) for one in told]
+        self.said = model.lens.labels(words).to(self.device)
+
+    def __call__(self, size: int) -> tuple[Tensor, ...]:
+        shown = [self.chance.randrange(len(self.pictures)) for _ in range(self.size)]
+        told = [self.chance.randrange(_POOL) for _ in range(self.invented)]
+        groups = [self.told[i] for i in told] + [self.captions.ids[i] for i in shown[self.invented :]]
+        text = self.captions.draw(groups, self.chance)
+        rows = [len(self.pictures) + i for i in told] + shown[self.invented :]
+        keep = [self.chance.random() < 0.5 for _ in told] + [
+            self.chance.random() < 0.95 for _ in shown[self.invented :]
+        ]
+        at, own, said, kept = (torch.tensor(part).to(self.device) for part in (shown, told, rows, keep))
+        texts = (part.to(self.device) for part in (text.ids, text.labels, text.start))
+        pixels = augment(self.pictures[at], size)
+        return (pixels, self.front, *texts, self.said[said], self.classes[own], kept.float())
+
+
+def train(
+    model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan, say: Callable[[str], None]
+) -> None:
+    """Train for the part's minutes; the rate follows a cosine over the whole training."""
+    torch.manual_seed(plan.seed)
+    draw = Batches(model, split, captions, before, plan)
+    device = draw.device
+    groups = model.groups(plan.rates)
+    parameters = [p for group in groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=plan.decay, fused=device.type == "cuda")
+    steps: dict[int, Step] = {}
+    # only one graph runs at a time, so all of them share the largest one's memory
+    pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+    for size in sorted(set(SIZES), reverse=True):
+        steps[size] = Step(model, draw(size), pool)
+    began, count = time.monotonic(), 0
+    while (done := (time.monotonic() - began) / 60 / plan.minutes) < 1:
+        whole = plan.begin + (plan.end - plan.begin) * done
+        for group in optimizer.param_groups:
+            group["lr"] = (
+                group["base"] * min(1, (count + 1) / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * whole)))
+            )
+        torch._foreach_zero_([p.grad for p in parameters])
+        size = draw.chance.choice(SIZES)
+        losses = steps[size](draw(size))
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+        optimizer.step()
+        count += 1
+        if count % 100 == 0 or count == 1:
+            parts = ", ".join(f"{n} {float(getattr(losses, n)):.3f}" for n in ("captions", "lens", "named"))
+            say(f"step {count}, {done * plan.minutes:.1f} min: {parts}")
+    say(f"{count} steps in {plan.minutes:g} min")

@@ -1,0 +1,188 @@
+"""The recipe of the model for photographs: its decoder, its steps, what it exports, and what teaches it to name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+from training.photo import train as training
+from training.photo.data import Captions, Split, vocabulary
+from training.photo.decoder import Decoder
+from training.photo.export import BASE, checked_template, export
+from training.photo.invented import evidence, invent
+from training.photo.lens import Lens
+from training.photo.model import PhotoModel, class_words, words_of_classes
+from training.photo.prompts import CAPTION, before_ids, prompt_ids
+from training.photo.speak import captions
+from training.photo.state import load, save
+
+import ercr
+from tests import photo_parts
+
+SIDE = 64
+
+
+@pytest.mark.parametrize("updated", [False, True])
+def test_the_decoder_computes_what_transformers_computes(updated: bool) -> None:
+    llama = photo_parts.llama(photo_parts.tokenizer())
+    decoder = Decoder(llama, 4, torch.float32)
+    merged = copy.deepcopy(llama)
+    if updated:
+        for value in decoder.outer.values():
+            torch.nn.init.normal_(value, std=0.1)
+        merge(merged, decoder)
+    x = torch.randn(2, 11, 64)
+    with torch.no_grad():
+        expected = merged.model(inputs_embeds=x).last_hidden_state
+        torch.testing.assert_close(decoder(x), expected, atol=2e-5, rtol=1e-5)
+        apart = (llama.model(inputs_embeds=x).last_hidden_state - expected).abs().max()
+    assert bool(apart > 0.01) is updated
+
+
+def merge(llama: torch.nn.Module, decoder: Decoder) -> None:
+    """Add 2 B A to the weights of a Llama; heads: 4 of queries, 2 of keys and of values, each 16 wide."""
+    for i, layer in enumerate(llama.model.layers):
+        change = {kind: (2 * decoder.outer[kind][i] @ decoder.inner[kind][i]).detach() for kind in decoder.inner}
+        attention, mlp = layer.self_attn, layer.mlp
+        attention.q_proj.weight.data += change["qkv"][:64]
+        attention.k_proj.weight.data += change["qkv"][64:96]
+        attention.v_proj.weight.data += change["qkv"][96:]
+        attention.o_proj.weight.data += change["out"]
+        mlp.gate_proj.weight.data += change["up"][:96]
+        mlp.up_proj.weight.data += change["up"][96:]
+        mlp.down_proj.weight.data += change["down"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A model before its first step, beside a few noisy pictures."""
+    place = tmp_path_factory.mktemp("photo")
+    torch.save(photo_parts.published().state_dict(), place / "lite0.pth")
+    tok = photo_parts.tokenizer()
+    llama = photo_parts.llama(tok)
+    llama.save_pretrained(place / "base")
+    told = [["A dog and a cat."], ["Two umbrellas near the sofa."], ["It is raining."]]
+    split = Split(torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8), told)
+
+    def fresh() -> PhotoModel:
+        torch.manual_seed(5)
+        words = vocabulary(told, words_of_classes(), tok, least=1)
+        model = PhotoModel(llama, tok, words, torch.float32).eval()
+        model.begin(place / "lite0.pth", tok)
+        model.tower.config.image_size = SIDE
+        return model
+
+    return SimpleNamespace(place=place, tok=tok, llama=llama, split=split, fresh=fresh)
+
+
+def two_steps(made: SimpleNamespace, model: PhotoModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.0, 30.0, 60.0])
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(training, "SIZES", (64, 96))
+    monkeypatch.setattr(training, "_POOL", 20)
+    plan = training.Plan(minutes=1, batch=6)
+    said: list[str] = []
+    training.train(model, made.split, Captions(made.split.captions, made.tok), before_ids(made.tok), plan, said.append)
+    assert said[-1] == "2 steps in 1 min"
+
+
+def test_steps_change_what_is_trained_and_nothing_else_and_a_state_can_be_taken_up(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model, untouched = made.fresh(), made.fresh()
+    two_steps(made, model, monkeypatch)
+    trained = re.compile(r"tower\.(neck|middle_norm|top_norm)|linear_[12]|decoder\.(inner|outer)")
+    before = dict(untouched.named_parameters()) | dict(untouched.named_buffers())
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        assert torch.isfinite(value.float()).all()
+        assert torch.equal(value, before[name]) is (trained.match(name) is None), name
+    assert not load(untouched, tmp_path)
+    save(model, tmp_path)
+    assert load(untouched, tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, untouched.state_dict()[name]), name
+
+
+def test_the_exported_model_says_what_the_training_says(made: SimpleNamespace, tmp_path: Path) -> None:
+    model = made.fresh()
+    with torch.no_grad():
+        for value in model.decoder.outer.values():
+            value.normal_(0, 0.05)
+        model.linear_1.weight[:, : model.tower.config.neck_size].normal_(0, 0.05)
+        for value in model.state_dict().values():
+            value.copy_(value.bfloat16())  # as the folder keeps them
+    base = BASE | {"hub": str(made.place / "base"), "package": "no_such_package"}
+    export(model, made.llama.config, made.tok, tmp_path, base)
+    assert checked_template(made.tok)
+    prompt, end = prompt_ids(made.tok, CAPTION), made.tok.convert_tokens_to_ids("<|im_end|>")
+    expected = captions(model, made.split.pictures, before_ids(made.tok), prompt, end, longest=12)
+    assert len({tuple(ids) for ids in expected}) > 1  # the pictures matter
+    explainer = ercr.Explainer.from_pretrained(str(tmp_path), dtype="float32")
+    for picture, ids in zip(made.split.pictures, expected, strict=True):
+        shown = Image.fromarray(picture.permute(1, 2, 0).numpy())
+        told = explainer.explain(shown, CAPTION, method="cam", max_new_tokens=12)
+        assert [token.id for token in told.text_tokens if token.kind == "answer"] == ids
+    assert json.loads((tmp_path / "base.json").read_text())["scale"] == 2
+
+
+def test_invented_captions_name_their_classes_behind_the_right_article() -> None:
+    words, chance = class_words(), random.Random(0)
+    for _ in range(500):
+        one = invent(words, chance)
+        assert 1 <= len(one.classes) <= 2
+        assert all(re.search(rf"\b{words[number]}", one.caption.lower()) for number in one.classes), one
+        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]|\{", one.caption), one
+        assert one.caption[0].isupper()
+        assert one.caption.endswith(".")
+
+
+def test_invented_evidence_is_one_spot_of_each_class() -> None:
+    torch.manual_seed(0)
+    grid, number = 12, 40
+    classes = torch.tensor([[7, -1], [3, 30]] * 8)
+    logits = evidence(classes, grid, number)
+    assert logits.shape == (16, grid * grid, number)
+    cells = torch.cartesian_prod(torch.arange(grid), torch.arange(grid)).float()
+    for row, own in zip(logits, classes.tolist(), strict=True):
+        present = [one for one in own if one >= 0]
+        others = [one for one in range(number) if one not in present]
+        for one in present:
+            best = int(row[:, one].argmax())
+            assert row[best, one] > row[:, others].max()
+            away = (cells - cells[best]).norm(dim=1)
+            assert row[away <= 1, one].mean() > row[away > 6, one].mean() + 5
+        assert row[:, others].mean(0).max() < 2  # -1 stands for no class, not for the first or last
+
+
+def lens_losses(place: int | None, said: list[str], logits: torch.Tensor | None = None) -> tuple[float, float]:
+    """Losses where cells 0 and 1 of nine spell the token `place`; a dog is the only class."""
+    lens = Lens({"cat": 2, "dog": 4, "sky": 6}, [["dog"]], torch.eye(8))
+    states = torch.zeros(1, 9, 8)
+    if place is not None:
+        states[0, :2, place] = 16
+    seen = torch.full((1, 9, 1), 2.0) if logits is None else logits
+    captions, named = lens(states, lens.labels([said]), seen, torch.ones(1))
+    return float(captions), float(named)
+
+
+def test_the_lens_wants_said_words_somewhere_unsaid_ones_nowhere_and_leaves_classes_alone() -> None:
+    silent = lens_losses(None, ["sky"])[0]
+    assert lens_losses(6, ["sky"])[0] < silent - 1
+    assert lens_losses(2, ["sky"])[0] > silent + 1
+    assert lens_losses(4, ["sky"])[0] == silent  # a dog that no caption mentions
+    assert lens_losses(4, ["sky", "dog"])[0] < lens_losses(None, ["sky", "dog"])[0] - 1
+
+
+def test_the_word_of_a_class_is_wanted_where_the_classifier_sees_the_class() -> None:
+    here = torch.full((1, 9, 1), 2.0)
+    here[0, :2] = 20
+    right, nowhere = (lens_losses(place, [], here)[1] for place in (4, None))
+    elsewhere = lens_losses(4, [], here.flip(1))[1]
+    assert right < nowhere < elsewhere

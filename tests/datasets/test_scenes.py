@@ -190,7 +190,7 @@ def test_a_caption_depends_on_the_random_state_alone() -> None:
 
 
 @pytest.mark.skipif(not packaged(), reason="no packaged model")
-@pytest.mark.parametrize("name", sorted(packaged()))
+@pytest.mark.parametrize("name", sorted(name for name in packaged() if name.startswith("scenes-")))
 def test_packaged_tokenizers_keep_function_words_whole_and_split_some_nouns(name: str) -> None:
     from transformers import AutoTokenizer
 

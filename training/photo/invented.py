@@ -34,22 +34,22 @@ _KINDS = {
 }
 _TEMPLATES = {
     "animal": ("A close up of a {0}.", "A {0} standing still.", "Two {0}s next to each other.", "A {0} looking ahead.",
-               "A group of {0}s.", "A {0} is standing next to a {1}.", "A {0} lying down.", "A {0} walks along."),
-    "food": ("A plate with {0}.", "Some {0} and {1} on a plate.", "A close up of {0}.", "A table with {0} and {1}.",
-             "A plate of food with {0}."),
-    "road": ("A {0} on a street.", "A {0} parked next to a {1}.", "A {0} driving down the road.", "A red {0}."),
-    "water": ("A {0} in the water.", "A {0} on a lake.", "A {0} and a {1} in the water."),
-    "air": ("A {0} in the sky.", "A {0} flying through the air."),
-    "room": ("A room with a {0} and a {1}.", "A {0} next to a {1}.", "A {0} in a room.", "A {0} in front of a {1}."),
+               "Some {0}s.", "A {0} is standing next to a {1}.", "A {0} lying down.", "A {0}.", "A {0} and a {1}."),
+    "food": ("A plate with {0}.", "Some {0} and {1}.", "A close up of {0}.", "{0} and {1} on a plate.", "Some {0}."),
+    "road": ("A {0} on a street.", "A {0} next to a {1}.", "A {0} driving down the road.", "A parked {0}.", "A {0}."),
+    "water": ("A {0} in the water.", "A {0} on the water.", "A {0} and a {1} in the water."),
+    "air": ("A {0} in the sky.", "A {0} flying.", "A {0} up in the sky."),
+    "room": ("A room with a {0} and a {1}.", "A {0} next to a {1}.", "A {0} in a room.", "A {0} and a {1}."),
     "kitchen": ("A kitchen with a {0} and a {1}.", "A {0} in a kitchen.", "A kitchen with a {0}."),
     "bath": ("A bathroom with a {0} and a {1}.", "A {0} in a bathroom.", "A white {0} next to a {1}."),
-    "cup": ("A {0} on a table.", "A {0} and a {1} on a table.", "A table with a {0} and a {1}."),
-    "street": ("A {0} on a street.", "A {0} in a city.", "A {0} next to a {1}.", "A {0} in front of a building."),
-    "thing": ("A {0} on a table.", "A person with a {0}.", "Someone is holding a {0}.", "A {0} and a {1}."),
-    "sport": ("A person playing {0}.", "A {0} player in a game."),
+    "cup": ("A {0} on a table.", "A {0} and a {1}.", "A {0} next to a {1}.", "A close up of a {0}."),
+    "street": ("A {0} on a street.", "A {0} outside.", "A {0} next to a {1}.", "A {0}."),
+    "thing": ("A {0}.", "A close up of a {0}.", "A {0} and a {1}.", "A {0} next to a {1}."),
+    "sport": ("Someone playing {0}.", "A {0} player.", "A {0} game."),
 }  # fmt: skip
 _FULL = {"traffic": "traffic light", "meter": "parking meter", "teddy": "teddy bear", "hot": "hot dog",
          "cream": "ice cream", "remote": "remote control"}  # fmt: skip
+_PLURALS = {"sheeps": "sheep", "gooses": "geese", "foxs": "foxes", "wolfs": "wolves", "butterflys": "butterflies"}
 _PLAYED = {
     "skis": "A person on skis.",
     "snowmobile": "A person on a snowmobile.",
@@ -69,9 +69,11 @@ def invent(class_words: Sequence[str], chance: random.Random) -> Invented:
     first, second = chance.sample(_KINDS[kind].split(), 2)
     template = chance.choice(_TEMPLATES[kind]) if first not in _PLAYED else _PLAYED[first]
     named = [first, second] if "{1}" in template else [first]
-    text = template.format(*(_FULL.get(word, word) for word in named)).replace("sheeps", "sheep")
+    text = template.format(*(_FULL.get(word, word) for word in named))
+    for wrong, right in _PLURALS.items():
+        text = text.replace(wrong, right)
     places = [[i for i, word in enumerate(class_words) if word == name] for name in named]
-    return Invented(_article(text), tuple(chance.choice(place) for place in places))
+    return Invented(_article(text[:1].upper() + text[1:]), tuple(chance.choice(place) for place in places))
 
 
 def _article(text: str) -> str:

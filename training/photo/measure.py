@@ -33,6 +33,13 @@ from .data import read
 from .prompts import CAPTION
 
 TAM, ERCR = "tam:compat=true", "ercr"
+_PERSON = 1  # COCO's category of people, who have many names
+_PEOPLE = frozenset(
+    "man men woman women boy boys girl girls child children kid kids person people guy lady baby toddler player "
+    "players skier skateboarder surfer snowboarder rider biker cyclist runner swimmer climber crowd group couple "
+    "team".split()
+)
+_NOWHERE = frozenset("front background top side middle back end line way".split())  # nouns of place, not of things
 _RESAMPLES = 2000
 
 
@@ -78,7 +85,7 @@ def inside_and_outside(run: Run, coco: Coco) -> Iterator[tuple[str, float, float
         if sample not in labels:
             labels[sample] = np.asarray(coco.sample(coco.ids.index(int(sample))).labels)
         mask = labels[sample] == row["category"]
-        grid = np.asarray(row["map"], np.float32).reshape(row["rows"], row["columns"])
+        grid = np.frombuffer(row["map"], np.uint8).reshape(row["rows"], row["columns"]).astype(np.float32)
         shown = np.asarray(Image.fromarray(grid).resize(mask.shape[::-1], Image.Resampling.BILINEAR))
         if mask.any() and not mask.all():
             yield sample, float(shown[mask].mean()), float(shown[~mask].mean())
@@ -92,18 +99,23 @@ def density(run: Run, coco: Coco) -> dict[str, Any]:
 
 
 def own_nouns(run: Run, coco: Coco) -> dict[str, Any]:
-    """Share of the nouns of own captions whose object has a mask, or which a reference caption has."""
+    """Share of the nouns of own captions whose object has a mask, or which a reference caption has.
+
+    A name for people counts as there where a person has a mask; nouns of place ("in front of") are left out.
+    """
     language, pooled = english(), Pooled()
     seen: set[tuple[str, int]] = set()
     for row in run.table().to_pylist():
         key = (row["sample"], row["word"])
-        if row["method"] != ERCR or row["kind"] != "noun" or key in seen:
+        word = str(row["word_text"] or "").strip().lower()
+        if row["method"] != ERCR or row["kind"] != "noun" or key in seen or word in _NOWHERE:
             continue
         seen.add(key)
         sample = coco.sample(coco.ids.index(int(row["sample"])))
-        masked = row["category"] is not None and bool((np.asarray(sample.labels) == row["category"]).any())
+        category = _PERSON if word in _PEOPLE else row["category"]
+        masked = category is not None and bool((np.asarray(sample.labels) == category).any())
         told = {language.stem(word) for text in sample.references for word in re.findall("[a-z]+", text.lower())}
-        there = masked or language.stem(row["word_text"].strip().lower()) in told
+        there = masked or language.stem(word) in told
         pooled.add(row["sample"], {"there": (float(there), 1.0)})
     return vars(pooled.summary()["there"])
 

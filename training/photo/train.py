@@ -17,8 +17,8 @@ from .data import Captions, Split, words_of
 from .invented import invent
 from .model import Losses, PhotoModel, class_words
 
-SIZES = (160, 208, 240, 272, 320, 320)  # pixels; the largest is the model's own, the others are its views
-_INVENTED = 8  # one sample in so many
+SIZES = (144, 192, 224, 256, 288, 288)  # pixels; the largest is the model's own, the others are its views
+_INVENTED = 5  # one sample in so many
 _POOL = 8000  # invented samples to draw from
 
 
@@ -48,8 +48,12 @@ def augment(pictures: Tensor, size: int) -> Tensor:
     zero = torch.zeros_like(wide)
     where = torch.stack([torch.stack([wide * mirror, zero, shift[0]], 1), torch.stack([zero, high, shift[1]], 1)], 1)
     grid = F.affine_grid(where, [count, 3, size, size], align_corners=False)
-    light = (torch.rand(2, count, 1, 1, 1, device=device) - 0.5) * 0.4
     cut = F.grid_sample(pictures.float(), grid, align_corners=False, padding_mode="border")
+    light = (torch.rand(2, count, 1, 1, 1, device=device) - 0.5) * 0.4
+    crisp, noise = torch.rand(2, count, 1, 1, 1, device=device)
+    # the stored pictures are enlarged and soft; others will be sharper, or noisy
+    cut = cut + 2 * crisp * (cut - F.avg_pool2d(cut, 3, 1, 1, count_include_pad=False))
+    cut = cut + 8 * noise * torch.randn_like(cut)
     return normalise((cut * (1 + light[0]) + 64 * light[1]).clamp(0, 255))
 
 
@@ -148,6 +152,6 @@ def train(
         optimizer.step()
         count += 1
         if count % 100 == 0 or count == 1:
-            parts = ", ".join(f"{n} {float(getattr(losses, n)):.3f}" for n in ("captions", "lens", "named"))
+            parts = ", ".join(f"{n} {float(getattr(losses, n).detach()):.3f}" for n in ("captions", "lens", "named"))
             say(f"step {count}, {done * plan.minutes:.1f} min: {parts}")
     say(f"{count} steps in {plan.minutes:g} min")

@@ -35,7 +35,7 @@ class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
     any_size = True  # no table of positions ties it to one canvas
 
     def __init__(
-        self, image_size: int = 320, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, **options: Any
+        self, image_size: int = 288, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, **options: Any
     ) -> None:
         self.image_size, self.patch_size = image_size, 16
         self.neck_size, self.word_size, self.classes = neck_size, word_size, classes

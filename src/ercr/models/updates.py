@@ -32,6 +32,14 @@ def is_update(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
+def base_at_hand(folder: Path) -> bool:
+    """Whether the language model can be loaded without a network."""
+    from huggingface_hub import try_to_load_from_cache
+
+    base = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    return _packaged(base) is not None or isinstance(try_to_load_from_cache(base["hub"], "config.json"), str)
+
+
 def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any = None, **options: Any) -> Any:
     """The whole model: base, update, and what the folder's configuration says about both."""
     from safetensors.torch import load_file

@@ -7,12 +7,21 @@ from pathlib import Path
 from ercr.errors import CheckpointError, nearest
 
 DEFAULT = "scenes-qwen2vl"
+PHOTOS = "photo-mini"
 _HERE = Path(__file__).parent
 
 
 def packaged() -> dict[str, Path]:
     """Names and folders of the packaged models."""
     return {folder.name: folder for folder in sorted(_HERE.iterdir()) if (folder / "config.json").is_file()}
+
+
+def for_photos() -> str | None:
+    """The packaged model that knows photographs, where the language model it builds on is at hand."""
+    from ercr.models.updates import base_at_hand
+
+    folder = packaged().get(PHOTOS)
+    return PHOTOS if folder is not None and base_at_hand(folder) else None
 
 
 def locate(name: str) -> str:

@@ -36,7 +36,7 @@ def serve(
     """Show a page on which anyone can try a model on their own pictures."""
     from ercr.commands.options import check_device, check_options, load_model
     from ercr.web.server import check_installed, run
-    from ercr.zoo import DEFAULT
+    from ercr.zoo import DEFAULT, for_photos
 
     check_options(None, dtype)
     limits = Limits(
@@ -59,7 +59,8 @@ def serve(
         if host not in ("127.0.0.1", "localhost", "::1"):
             notes.print("Anyone who reaches this machine can use it: there is no password.")
 
-    run(host, port, limits, models or [DEFAULT], lambda name: load_model(name, device, dtype), ready)
+    offered = models or [DEFAULT, *filter(None, [for_photos()])]
+    run(host, port, limits, offered, lambda name: load_model(name, device, dtype), ready)
 
 
 def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ercr.methods.together import mapped, run
 from ercr.models.chat import as_messages
 from ercr.models.packed import attend, group_segments
 from ercr.trace import Sample, trace_samples
+from ercr.trace.kernels import without_plans
 from ercr.trace.record import Recorder
 from tests.tiny import MAKERS
 
@@ -127,6 +128,17 @@ def test_recorded_runs_keep_off_attention_that_plans_every_length(load, monkeypa
         with Recorder(adapter, -1).recording():
             seen.append(torch.backends.cuda.cudnn_sdp_enabled())
     assert seen == [False, True]  # who turned flash off chose cuDNN
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_a_run_that_ends_leaves_the_kernels_of_another_thread_alone(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    first, second = without_plans(), without_plans()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    second.__exit__(None, None, None)
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 

@@ -150,7 +150,7 @@ class Steps:
             yield said, *self._recorder.take()
 
     def heard(self, token: int) -> None:
-        """What the newest token is, once the host knows it: whether the answer has ended is not asked the device."""
+        """The newest token, once the host knows it: the device need not be asked whether the answer has ended."""
         self._ended = token in self._ends
 
     def stop(self) -> None:

@@ -69,14 +69,14 @@ class Service:
             given = sentence if isinstance(sentence, str) and sentence.strip() else None
             task = self._desk.task(image, prompt, given, model=model, method=method, other=other, length=length)
         except Exception as error:
-            raise self._refusal(error) from None
+            raise self._refusal(in_one_sentence(error)) from None
         yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
         try:
             yield from self._views(task)
         except Exception as error:
-            sentence = in_one_sentence(error)
-            yield note(sentence, "trouble"), "", ""  # in place of what was promised
-            raise self._shown_error(escape(sentence, quote=False)) from None
+            trouble = in_one_sentence(error)
+            yield note(trouble, "trouble"), "", ""  # in place of what was promised
+            raise self._refusal(trouble) from None
 
     def _views(self, task: Task) -> Iterator[View]:
         explainer = self.shelf.get(task.model)
@@ -123,11 +123,11 @@ class Service:
             report = results.write_report(explanations, self.folder.new_result())
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
-            raise self._refusal(error) from None
+            raise self._refusal(in_one_sentence(error)) from None
 
-    def _refusal(self, error: Exception) -> Exception:
+    def _refusal(self, trouble: str) -> Exception:
         # pages show an error's message as HTML, and a message may quote the visitor
-        return self._shown_error(escape(in_one_sentence(error), quote=False))
+        return self._shown_error(escape(trouble, quote=False))
 
 
 def in_one_sentence(error: Exception) -> str:

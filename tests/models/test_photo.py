@@ -18,11 +18,11 @@ from transformers import AutoModelForImageTextToText, LlavaConfig
 
 import ercr
 from ercr import cli
-from ercr.errors import CheckpointError
+from ercr.errors import CheckpointError, InputError
 from ercr.methods import methods
 from ercr.models.chat import as_messages
 from ercr.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
-from ercr.models.updates import read_gguf
+from ercr.models.updates import base_at_hand, read_gguf
 from tests import photo_parts
 
 SIDE, SCALE, RANK = 128, 1.5, 3
@@ -171,6 +171,41 @@ def test_a_base_that_is_nowhere_is_one_sentence_with_the_way_to_get_it(
     assert (stopped.value.code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_language_model_of_which_only_the_tokenizer_was_loaded_is_not_at_hand(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = {"config.json", "tokenizer.json"}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda hub, file: file if file in cached else None)
+    assert not base_at_hand(folder)
+    cached.add("model.safetensors")
+    assert base_at_hand(folder)
+
+
+def test_a_damaged_file_of_the_language_model_is_not_called_missing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gguf")
+    damaged = tmp_path / "x.gguf"
+    damaged.write_bytes(b"no weights" * 100)
+    monkeypatch.setattr("ercr.models.updates._packaged", lambda base: damaged)
+    with pytest.raises(CheckpointError, match="cannot be loaded") as raised:
+        ercr.Explainer.from_pretrained(str(folder))
+    assert "Install it" not in str(raised.value)
+
+
+@pytest.mark.parametrize("place", ["auto", "balanced", "cpu", torch.device("cpu"), {"": "cpu"}, None])
+def test_every_form_of_a_device_map_gives_one_device(folder: Path, place: object) -> None:
+    expected = "cuda" if place in ("auto", "balanced") and torch.cuda.is_available() else "cpu"
+    assert ercr.Explainer.from_pretrained(str(folder), device_map=place).adapter.device.type == expected
+
+
+def test_a_precision_or_a_spread_that_cannot_be_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="no precision 'half16'"):
+        ercr.Explainer.from_pretrained(str(folder), dtype="half16")
+    with pytest.raises(InputError, match="one device"):
+        ercr.Explainer.from_pretrained(str(folder), device_map={"model.vision_tower": "cpu", "lm_head": "cuda:0"})
 
 
 @pytest.mark.slow

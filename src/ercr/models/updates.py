@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ercr.errors import CheckpointError
+from ercr.errors import CheckpointError, InputError
 
 MARK, WEIGHTS = "base.json", "update.safetensors"
+_PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # words by which accelerate spreads a model
 
 # a stacked weight and the modules of a layer whose rows it joins
 JOINED = {
@@ -36,8 +37,20 @@ def base_at_hand(folder: Path) -> bool:
     """Whether the language model can be loaded without a network."""
     from huggingface_hub import try_to_load_from_cache
 
-    base = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    return _packaged(base) is not None or isinstance(try_to_load_from_cache(base["hub"], "config.json"), str)
+    base = _stated(folder)
+    needed = ("config.json", "model.safetensors")  # a tokenizer alone brings the first
+    return _packaged(base) is not None or all(
+        isinstance(try_to_load_from_cache(base["hub"], file), str) for file in needed
+    )
+
+
+def way_to_get_base(folder: Path) -> str:
+    """The commands that install the language model."""
+    return str(_stated(folder)["install"])
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / MARK).read_text(encoding="utf-8")))
 
 
 def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any = None, **options: Any) -> Any:
@@ -45,13 +58,10 @@ def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any =
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
 
-    base = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    base = _stated(folder)
     update = load_file(folder / WEIGHTS)
     language = _language_model(folder.name, base, config.text_config)
-    chosen = getattr(torch, str(dtype).removeprefix("torch."), None)
-    if not isinstance(chosen, torch.dtype):
-        chosen = torch.float32
-    model = AutoModelForImageTextToText.from_config(config, dtype=chosen, **options)
+    model = AutoModelForImageTextToText.from_config(config, dtype=_precision(dtype), **options)
     whole = {f"model.{name}": value for name, value in update.items() if not name.startswith("language_model.")}
     whole |= _merged(language, update, float(base["scale"]))
     whole["lm_head.weight"] = whole["model.language_model.embed_tokens.weight"]
@@ -63,10 +73,25 @@ def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any =
     return model.to(_device(device_map))
 
 
-def _device(device_map: Any) -> str:
-    if device_map in (None, "cpu"):
-        return "cpu"
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device_map == "auto" else str(device_map)
+def _precision(dtype: Any) -> torch.dtype:
+    if dtype in (None, "auto"):
+        return torch.float32
+    chosen = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(chosen, torch.dtype):
+        raise InputError(f"There is no precision {dtype!r}: use float32, bfloat16 or float16.")
+    return chosen
+
+
+def _device(device_map: Any) -> torch.device:
+    """The one device that a device map stands for: a model as small as these is not spread."""
+    if isinstance(device_map, dict):
+        places = list(dict.fromkeys(device_map.values()))
+        if len(places) != 1:
+            raise InputError("This model goes to one device: use device_map='auto' or the name of a device.")
+        device_map = places[0]
+    if device_map in _PLACED:
+        device_map = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device("cpu" if device_map is None else device_map)
 
 
 def _merged(base: dict[str, Tensor], update: dict[str, Tensor], scale: float) -> dict[str, Tensor]:
@@ -82,14 +107,14 @@ def _merged(base: dict[str, Tensor], update: dict[str, Tensor], scale: float) ->
     return whole
 
 
-def _language_model(name: str, base: dict[str, str], config: Any) -> dict[str, Tensor]:
+def _language_model(name: str, base: dict[str, Any], config: Any) -> dict[str, Tensor]:
     """The decoder's weights from the package that carries it, or else from the hub (or what came from there before)."""
     from transformers import AutoModelForCausalLM
 
+    file = _packaged(base)
+    if file is not None:
+        return read_gguf(file, config.num_attention_heads, config.num_key_value_heads)
     try:
-        file = _packaged(base)
-        if file is not None:
-            return read_gguf(file, config.num_attention_heads, config.num_key_value_heads)
         return dict(AutoModelForCausalLM.from_pretrained(base["hub"], dtype=torch.float32).model.state_dict())
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise CheckpointError(
@@ -130,12 +155,13 @@ def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
     return found
 
 
-def _packaged(base: dict[str, str]) -> Path | None:
+def _packaged(base: dict[str, Any]) -> Path | None:
     """The file in an installed package, which need not be importable: its other parts are not used."""
     if importlib.util.find_spec("gguf") is None:
         return None
     package = importlib.util.find_spec(base["package"])
     for place in package.submodule_search_locations or [] if package else []:
-        if (Path(place) / base["file"]).is_file():
-            return Path(place) / base["file"]
+        file = Path(place) / str(base["file"])
+        if file.is_file():
+            return file
     return None

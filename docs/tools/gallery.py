@@ -121,13 +121,13 @@ def page(said: dict[str, str]) -> str:
 
 
 def weights() -> dict[str, str]:
-    """Hashes of the packaged models' weights."""
-    from ercr.zoo import packaged
+    """Hashes of the weights of the packaged models that know drawn pictures."""
+    from ercr.zoo import for_scenes, packaged
 
     return {
         name: hashlib.sha256(b"".join(f.read_bytes() for f in sorted(folder.glob("*.safetensors")))).hexdigest()
         for name, folder in packaged().items()
-        if name.startswith("scenes-")  # the others know photographs, which are not drawn here
+        if name in for_scenes()
     }
 
 

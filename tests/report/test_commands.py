@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from ercr import cli, evaluate
+from ercr import evaluate
 from ercr.metrics.protocol import Protocol
 from ercr.reproduce import JOBS, jobs
 from tests.report.synthetic import CURVE, make_run
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run `ercr …` in this process: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ercr", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capsys.readouterr()
-
-    return call
+def run(command):
+    return command
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_the_exported_model_says_what_the_training_says(made: SimpleNamespace, t
             value.normal_(0, 0.05)
         model.linear_1.weight[:, : model.tower.config.neck_size].normal_(0, 0.05)
         for value in model.state_dict().values():
-            value.copy_(value.bfloat16())  # as the folder keeps them
+            value.copy_(value.half() if value.dim() > 1 else value)  # as the folder keeps them
     base = BASE | {"hub": str(made.place / "base"), "package": "no_such_package"}
     export(model, made.llama.config, made.tok, tmp_path, base)
     assert checked_template(made.tok)

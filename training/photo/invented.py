@@ -48,7 +48,9 @@ _TEMPLATES = {
     "sport": ("Someone playing {0}.", "A {0} player.", "A {0} game."),
 }  # fmt: skip
 _FULL = {"traffic": "traffic light", "meter": "parking meter", "teddy": "teddy bear", "hot": "hot dog",
-         "cream": "ice cream", "remote": "remote control"}  # fmt: skip
+         "cream": "ice cream", "remote": "remote control", "banana": "bananas", "orange": "oranges", "apple": "apples",
+         "lemon": "lemons", "strawberry": "strawberries", "donut": "donuts", "mushroom": "mushrooms",
+         "pretzel": "pretzels", "cucumber": "cucumbers"}  # fmt: skip
 _PLURALS = {"sheeps": "sheep", "gooses": "geese", "foxs": "foxes", "wolfs": "wolves", "butterflys": "butterflies"}
 _PLAYED = {
     "skis": "A person on skis.",

@@ -7,7 +7,7 @@ The objective makes lens methods look better than they would on a model that nev
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 _SHARPNESS = 0.5  # of the pooling: 0 is the mean of all cells, a large number the best cell
 _SCALE = 0.5  # of logits, which are large beside what a logistic loss is made for
 _SHIFT = 1.0  # a word is readable, that is above 0, before it is more likely than not
-_SLOPE, _EDGE = 0.3, 2.0  # a classifier's logit of the edge is where its word becomes readable
-_PLAUSIBLE = 12.0  # the largest logit in a picture from which on a class counts in full
+_SLOPE, _EDGE = 0.3, 3.0  # a classifier's logit of the edge is where its word becomes readable
+_PLAUSIBLE = 16.0  # the largest logit in a picture from which on a class counts in full
 
 
 class Lens(nn.Module):
@@ -38,7 +38,7 @@ class Lens(nn.Module):
         self.register_buffer("member", torch.tensor([number for _, number in pairs]), persistent=False)  # and the class
         self.register_buffer("free", torch.ones(len(tokens)).index_fill(0, named, 0), persistent=False)
 
-    def labels(self, groups: Sequence[Sequence[str]]) -> Tensor:
+    def labels(self, groups: Sequence[Collection[str]]) -> Tensor:
         """Which words the captions of each picture have [pictures, words]."""
         found = torch.zeros(len(groups), self.rows.shape[0], dtype=torch.bool)
         for i, group in enumerate(groups):
@@ -64,6 +64,6 @@ class Lens(nn.Module):
             shape = (*logits.shape[:2], len(self.named))
             given = logits[..., self.member]
             best = logits.new_full(shape, -1e4).scatter_reduce_(2, self.column.expand(given.shape), given, "amax")
-            weight = (best.amax(1) / _PLAUSIBLE).clamp(0.1, 1) ** 2
+            weight = (best.amax(1) / _PLAUSIBLE).clamp(0.05, 1) ** 3
         apart = F.smooth_l1_loss(scores, _SLOPE * (best - _EDGE), reduction="none").mean(1)
-        return (apart * weight).sum(1).mean()
+        return (apart * weight).sum() / weight.sum()

@@ -53,7 +53,7 @@ class PhotoModel(nn.Module):
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table)
-        self.lens_weight, self.named_weight = 0.1, 0.1
+        self.lens_weight, self.named_weight = 0.02, 0.7
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""

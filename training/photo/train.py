@@ -7,19 +7,21 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data import Captions, Split, words_of
+from .data import Captions, Split, rarity, told_by
 from .invented import invent
 from .model import Losses, PhotoModel, class_words
 
 SIZES = (144, 192, 224, 256, 288, 288)  # pixels; the largest is the model's own, the others are its views
-_INVENTED = 5  # one sample in so many
+_INVENTED = 4  # one sample in so many
 _POOL = 8000  # invented samples to draw from
+_SHOWN = (1.0, 0.6, 5.0)  # how often a picture is shown that has people, dogs alone, or neither
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def augment(pictures: Tensor, size: int) -> Tensor:
     """A random part of each picture, mirrored or not, a little brighter or darker; [B, 3, size, size] from 8 bits."""
     count, device = len(pictures), pictures.device
     share = torch.rand(2, count, device=device)
-    wide = 0.5 + 0.5 * share[0]
+    wide = 0.6 + 0.4 * share[0]  # smaller parts would lack too much of what their captions say
     high = (wide * (1 + (share[1] - 0.5) * 0.3)).clamp(max=1)
     shift = (torch.rand(2, count, device=device) * 2 - 1) * (1 - torch.stack([wide, high]))
     mirror = torch.randint(0, 2, (count,), device=device) * 2.0 - 1
@@ -99,26 +101,38 @@ class Batches:
         self.captions, self.size, self.chance = captions, plan.batch, random.Random(plan.seed)
         self.invented = plan.batch // _INVENTED
         self.pictures = split.pictures.to(self.device)
+        rare = [rarity(group) for group in split.captions]
+        self.weights = list(accumulate(_SHOWN[kind] for kind in rare))
+        self.deserted = [i for i, kind in enumerate(rare) if kind > 0] or list(range(len(rare)))
         self.front = torch.tensor([before], device=self.device)
         told = [invent(class_words(), self.chance) for _ in range(_POOL)]
         self.told = [[captions.encode(one.caption)] for one in told]
         self.classes = torch.tensor([(*one.classes, -1)[:2] for one in told], device=self.device)
-        words = [words_of(group) for group in split.captions] + [words_of([one.caption]) for one in told]
+        words = [told_by(group) for group in (*split.captions, *([one.caption] for one in told))]
         self.said = model.lens.labels(words).to(self.device)
 
     def __call__(self, size: int) -> tuple[Tensor, ...]:
-        shown = [self.chance.randrange(len(self.pictures)) for _ in range(self.size)]
         told = [self.chance.randrange(_POOL) for _ in range(self.invented)]
+        # nobody is in an invented sample, so the features that go with it come from pictures without people
+        shown = self.chance.choices(self.deserted, k=self.invented) + self.chance.choices(
+            range(len(self.pictures)), cum_weights=self.weights, k=self.size - self.invented
+        )
         groups = [self.told[i] for i in told] + [self.captions.ids[i] for i in shown[self.invented :]]
         text = self.captions.draw(groups, self.chance)
         rows = [len(self.pictures) + i for i in told] + shown[self.invented :]
-        keep = [self.chance.random() < 0.5 for _ in told] + [
-            self.chance.random() < 0.95 for _ in shown[self.invented :]
-        ]
+        keep = self._shares(self.invented, 0.5) + self._shares(self.size - self.invented, 0.4)
         at, own, said, kept = (torch.tensor(part).to(self.device) for part in (shown, told, rows, keep))
         texts = (part.to(self.device) for part in (text.ids, text.labels, text.start))
         pixels = augment(self.pictures[at], size)
-        return (pixels, self.front, *texts, self.said[said], self.classes[own], kept.float())
+        return (pixels, self.front, *texts, self.said[said], self.classes[own], kept)
+
+    def _shares(self, count: int, hidden: float) -> list[float]:
+        """How strongly features are shown: often not at all, and else weakly up to fully.
+
+        The language model learns pictures by heart from their features. What it reads from the classifier's words
+        holds for other pictures too, so it has to do with these alone much of the time.
+        """
+        return [0.0 if self.chance.random() < hidden else 0.2 + 0.8 * self.chance.random() for _ in range(count)]
 
 
 def train(

@@ -1,4 +1,4 @@
-"""Write the GPU tables of `speed.md` and draw its plots, from the two benchmark documents in `docs/tables`.
+"""Write the GPU tables of `speed.md` and draw its plots, from the benchmark documents in `docs/tables`.
 
     python docs/tools/speed.py
 
@@ -32,7 +32,7 @@ def run(number: int) -> Row:
 
 
 def page(text: str) -> str:
-    """The page with the tables of the two documents."""
+    """The page with the tables of the documents."""
     return _MARK.sub(lambda found: f"{found[1]}{_TABLES[found[2]]()}\n{found[3]}", text)
 
 
@@ -104,14 +104,14 @@ def answers() -> str:
 
 
 def residual() -> str:
-    lines = ([str(r["tokens"]), f"{1000 * r['seconds']:.1f}"] for r in run(2)["growth"]["residual"])
+    lines = ([str(r["tokens"]), f"{1000 * r['seconds']:.1f}"] for r in run(3)["growth"]["residual"])
     return _table(("tokens of the answer", "PCR alone, ms"), lines)
 
 
 def _growth(kind: str, head: Sequence[str], keys: Sequence[str]) -> str:
     digits = {key: 2 if key.endswith("gb") else 3 for key in keys}
     return _table(
-        head, ([str(row[kind]), *(f"{row[key]:.{digits[key]}f}" for key in keys)] for row in run(2)["growth"][kind])
+        head, ([str(row[kind]), *(f"{row[key]:.{digits[key]}f}" for key in keys)] for row in run(3)["growth"][kind])
     )
 
 
@@ -128,13 +128,9 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def draw() -> list[Path]:
-    """Run 2's growth, and the bulk figures of both runs.
-
-    Answers have no plot: two of their three figures hold the capturing of a pass, and a line would hide that.
-    """
-    document = run(2)
-    del document["growth"]["answer"]
-    document["bulk"] = run(1)["bulk"] + document["bulk"]
+    """Run 3's growth, and the bulk figures of the first two runs."""
+    document = run(3)
+    document["bulk"] = run(1)["bulk"] + run(2)["bulk"]
     document |= {"model": "Qwen2-VL-2B's shape, random weights", "device": "one H200"}
     FOLDER.mkdir(exist_ok=True)
     written = plot(document, FOLDER)

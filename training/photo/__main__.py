@@ -27,7 +27,7 @@ def main() -> None:
         command.add_argument("--data", type=Path, required=True, help="folder that `pack` wrote")
         command.add_argument("--state", type=Path, required=True, help="folder of the trained parts")
     train.add_argument("--backbone", type=Path, required=True, help="EfficientNet-Lite0's ImageNet weights (.pth)")
-    train.add_argument("--minutes", type=float, default=9)
+    train.add_argument("--minutes", type=float, default=3.7, help="of this part; longer trainings learn by heart")
     train.add_argument("--begin", type=float, default=0.0, help="share of the whole training before this part")
     train.add_argument("--end", type=float, default=1.0, help="share of it done after this part")
     train.add_argument("--batch", type=int, default=128)

@@ -178,14 +178,14 @@ class Captions:
     def draw(self, groups: Sequence[Sequence[list[int]]], chance: random.Random) -> Text:
         """One caption of each group, behind a prompt.
 
-        Each caption of a group comes a third as often as the one before; of the prompts, the one the model is measured
+        Each caption of a group comes half as often as the one before; of the prompts, the one the model is measured
         with comes most often.
         """
         weights = [3 if prompt == CAPTION else 1 for prompt in PROMPTS]
         ids, labels, start = [], [], []
         for group in groups:
             prompt = chance.choices(self.prompts, weights)[0]
-            caption = chance.choices(group, [3.0**-i for i in range(len(group))])[0]
+            caption = chance.choices(group, [2.0**-i for i in range(len(group))])[0]
             labels.append(caption + [-100] * (self.longest - len(caption)))
             ids.append((prompt + caption + [self.pad] * self.length)[: self.length])
             start.append(len(prompt))

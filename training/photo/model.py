@@ -22,6 +22,9 @@ from .lens import Lens
 RANK = 22
 _WORD_GAIN = 2.0  # length of a class's word vector beside the language model's own
 _SMOOTHING = 0.1  # of the captions' tokens
+# six thousand pictures are soon learnt by heart, so a picture never comes twice the same:
+_LEANING = 1.5  # towards or away from each class, in logits
+_KEPT = 0.8  # share of the features, others in each step
 
 
 def class_words() -> list[str]:
@@ -53,7 +56,7 @@ class PhotoModel(nn.Module):
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table)
-        self.lens_weight, self.named_weight = 0.02, 0.7
+        self.lens_weight, self.named_weight = 0.05, 0.7
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""
@@ -63,7 +66,7 @@ class PhotoModel(nn.Module):
         with torch.no_grad():
             self.tower.words.weight.copy_(torch.stack(vectors).T * _WORD_GAIN)
             nn.init.normal_(self.tower.neck.weight, std=self.tower.neck.in_features**-0.5)
-            nn.init.normal_(self.linear_1.weight, std=0.002)
+            nn.init.normal_(self.linear_1.weight, std=0.001)
             self.linear_1.weight[:, self.tower.config.neck_size :] = torch.eye(self.linear_1.out_features)
             self.linear_2.weight.copy_(torch.eye(self.linear_2.out_features))
             for bias in (self.tower.neck.bias, self.linear_1.bias, self.linear_2.bias):
@@ -84,7 +87,7 @@ class PhotoModel(nn.Module):
         """Visual tokens as the language model takes them, and the classifier's logits of every cell.
 
         The first rows of a training batch may be invented (`classes`, see `invented`), and features may be hidden
-        (`keep`), so that the words of the classifier alone have to do.
+        (`keep` is how strongly they are shown), so that the words of the classifier alone have to do.
         """
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=pixels.is_cuda, cache_enabled=False):
             with torch.no_grad():
@@ -93,9 +96,12 @@ class PhotoModel(nn.Module):
                 if classes is not None:
                     spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2])
                     logits = torch.cat([spots, logits[len(classes) :]])
+                    logits = logits + _LEANING * torch.randn_like(logits[:, :1])
             features = self.tower.features(middle, top)
             if keep is not None:
                 features = features * keep[:, None, None]
+            if classes is not None:
+                features = features * (torch.rand_like(features[:, :1]) < _KEPT)
             visual = self.linear_2(self.linear_1(self.tower.join(features, logits)))
         return visual.to(self.decoder.precision), logits
 

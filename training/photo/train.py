@@ -18,10 +18,10 @@ from .data import Captions, Split, rarity, told_by
 from .invented import invent
 from .model import Losses, PhotoModel, class_words
 
-SIZES = (144, 192, 224, 256, 288, 288)  # pixels; the largest is the model's own, the others are its views
+SIZES = (144, 192, 224, 288)  # pixels; the largest is the model's own, the others are its views
 _INVENTED = 4  # one sample in so many
 _POOL = 8000  # invented samples to draw from
-_SHOWN = (1.0, 0.6, 5.0)  # how often a picture is shown that has people, dogs alone, or neither
+_OFTEN = (1.0, 0.6, 3.0)  # how often a picture is shown that has people, dogs alone, or neither
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Plan:
     begin: float = 0.0  # how much of the whole training lies before this part, and behind it
     end: float = 1.0
     batch: int = 128
-    rates: tuple[float, float] = (1e-3, 6e-4)  # new parts, low-rank updates
+    rates: tuple[float, float] = (1.2e-3, 8e-4)  # new parts, low-rank updates
     decay: float = 0.05
     seed: int = 0
 
@@ -43,7 +43,7 @@ def augment(pictures: Tensor, size: int) -> Tensor:
     """A random part of each picture, mirrored or not, a little brighter or darker; [B, 3, size, size] from 8 bits."""
     count, device = len(pictures), pictures.device
     share = torch.rand(2, count, device=device)
-    wide = 0.6 + 0.4 * share[0]  # smaller parts would lack too much of what their captions say
+    wide = 0.5 + 0.5 * share[0]
     high = (wide * (1 + (share[1] - 0.5) * 0.3)).clamp(max=1)
     shift = (torch.rand(2, count, device=device) * 2 - 1) * (1 - torch.stack([wide, high]))
     mirror = torch.randint(0, 2, (count,), device=device) * 2.0 - 1
@@ -102,7 +102,7 @@ class Batches:
         self.invented = plan.batch // _INVENTED
         self.pictures = split.pictures.to(self.device)
         rare = [rarity(group) for group in split.captions]
-        self.weights = list(accumulate(_SHOWN[kind] for kind in rare))
+        self.weights = list(accumulate(_OFTEN[kind] for kind in rare))
         self.deserted = [i for i, kind in enumerate(rare) if kind > 0] or list(range(len(rare)))
         self.front = torch.tensor([before], device=self.device)
         told = [invent(class_words(), self.chance) for _ in range(_POOL)]
@@ -120,19 +120,19 @@ class Batches:
         groups = [self.told[i] for i in told] + [self.captions.ids[i] for i in shown[self.invented :]]
         text = self.captions.draw(groups, self.chance)
         rows = [len(self.pictures) + i for i in told] + shown[self.invented :]
-        keep = self._shares(self.invented, 0.5) + self._shares(self.size - self.invented, 0.4)
+        keep = self._shares(self.invented, 0.5) + self._shares(self.size - self.invented, 0.3)
         at, own, said, kept = (torch.tensor(part).to(self.device) for part in (shown, told, rows, keep))
         texts = (part.to(self.device) for part in (text.ids, text.labels, text.start))
         pixels = augment(self.pictures[at], size)
         return (pixels, self.front, *texts, self.said[said], self.classes[own], kept)
 
     def _shares(self, count: int, hidden: float) -> list[float]:
-        """How strongly features are shown: often not at all, and else weakly up to fully.
+        """How strongly features are shown: often not at all, and else weakly up to twice as strong as they are.
 
         The language model learns pictures by heart from their features. What it reads from the classifier's words
         holds for other pictures too, so it has to do with these alone much of the time.
         """
-        return [0.0 if self.chance.random() < hidden else 0.2 + 0.8 * self.chance.random() for _ in range(count)]
+        return [0.0 if self.chance.random() < hidden else 0.4 + 1.6 * self.chance.random() for _ in range(count)]
 
 
 def train(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from training.photo import train as training
-from training.photo.data import Captions, Split, plainest_first, rarity, told_by, vocabulary
+from training.photo.data import Captions, Split, plainest_first, rarity, silent, told_by, vocabulary
 from training.photo.decoder import Decoder
 from training.photo.export import BASE, checked_template, export
 from training.photo.invented import evidence, invent
@@ -75,7 +75,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     def fresh() -> PhotoModel:
         torch.manual_seed(5)
         words = vocabulary(told, words_of_classes(), tok, least=1)
-        model = PhotoModel(llama, words, torch.float32).eval()
+        model = PhotoModel(llama, words, silent(tok), torch.float32).eval()
         model.begin(place / "lite0.pth", tok)
         model.tower.config.image_size = SIDE
         return model
@@ -192,15 +192,15 @@ def test_invented_evidence_is_one_spot_of_each_class() -> None:
         assert row[:, others].mean(0).max() < 2  # -1 stands for no class, not for the first or last
 
 
-def lens_losses(place: int | None, said: list[str], logits: torch.Tensor | None = None) -> tuple[float, float]:
-    """Losses where cells 0 and 1 of nine spell the token `place`; a dog is the only class."""
-    lens = Lens({"cat": 2, "dog": 4, "sky": 6}, [["dog"]], torch.eye(8))
+def lens_losses(place: int | None, said: list[str], logits: torch.Tensor | None = None) -> tuple[float, float, float]:
+    """Losses where cells 0 and 1 of nine spell the token `place`; a dog is the only class, token 7 names nothing."""
+    lens = Lens({"cat": 2, "dog": 4, "sky": 6}, [["dog"]], torch.eye(8), [7])
     states = torch.zeros(1, 9, 8)
     if place is not None:
         states[0, :2, place] = 16
     seen = torch.full((1, 9, 1), 2.0) if logits is None else logits
-    captions, named = lens(states, lens.labels([said]), seen, torch.ones(1))
-    return float(captions), float(named)
+    captions, named, quiet = lens(states, lens.labels([said]), seen, torch.ones(1))
+    return float(captions), float(named), float(quiet)
 
 
 def test_the_lens_wants_said_words_somewhere_unsaid_ones_nowhere_and_leaves_classes_alone() -> None:
@@ -209,6 +209,12 @@ def test_the_lens_wants_said_words_somewhere_unsaid_ones_nowhere_and_leaves_clas
     assert lens_losses(2, ["sky"])[0] > silent + 1
     assert lens_losses(4, ["sky"])[0] == silent  # a dog that no caption mentions
     assert lens_losses(4, ["sky", "dog"])[0] < lens_losses(None, ["sky", "dog"])[0] - 1
+
+
+def test_words_that_name_nothing_should_be_readable_nowhere() -> None:
+    silence = lens_losses(None, [])[2]
+    assert lens_losses(7, [])[2] > silence + 1
+    assert lens_losses(4, [])[2] == silence
 
 
 def test_the_word_of_a_class_is_wanted_where_the_classifier_sees_the_class() -> None:

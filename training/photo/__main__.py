@@ -54,7 +54,7 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
     from transformers import AutoTokenizer
 
     from .base import language_model
-    from .data import read, vocabulary
+    from .data import read, silent, vocabulary
     from .model import PhotoModel, words_of_classes
 
     cuda = torch.cuda.is_available()
@@ -62,7 +62,7 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
     split = read(options.data, "train", getattr(options, "most", None))
     words = vocabulary(split.captions, words_of_classes(), tokenizer, least=12)
     llama = language_model(options.base)
-    model = PhotoModel(llama, words, torch.bfloat16 if cuda else torch.float32)
+    model = PhotoModel(llama, words, silent(tokenizer), torch.bfloat16 if cuda else torch.float32)
     return model.to("cuda" if cuda else "cpu").eval(), tokenizer, split
 
 

@@ -104,6 +104,12 @@ def vocabulary(
     return {word: tokenizer(" " + word, add_special_tokens=False).input_ids[0] for word in sorted(chosen)}
 
 
+def silent(tokenizer: Any) -> list[int]:
+    """Tokens that should be readable nowhere: those of words that name nothing, and of punctuation."""
+    texts = [form for word in sorted(_EMPTY) for form in (f" {word}", word.capitalize())] + [".", ","]
+    return sorted({tokenizer(text, add_special_tokens=False).input_ids[0] for text in texts})
+
+
 def words_of(captions: Sequence[str]) -> list[str]:
     return [word for caption in captions for word in re.findall("[a-z]+", caption.lower())]
 
@@ -117,6 +123,10 @@ _WORN = frozenset(
 )
 
 
+_LENGTH, _CLOTHES = 0.03, 0.1  # what a word more, and a word about clothes, take from a caption's plainness
+_FALL = 2.0  # each caption comes so many times less often than the one before
+
+
 def plainest_first(captions: Sequence[str]) -> list[str]:
     """The captions of one picture: first those that are short, say what the others say, and leave clothes alone."""
     words = [words_of([caption]) for caption in captions]
@@ -125,7 +135,7 @@ def plainest_first(captions: Sequence[str]) -> list[str]:
     def plainness(own: list[str]) -> float:
         named = [word for word in own if word not in _EMPTY]
         agreed = sum(told[word] - 1 for word in named) / max(1, len(named) * (len(captions) - 1))
-        return agreed - 0.03 * len(own) - 0.1 * sum(word in _WORN for word in own)
+        return agreed - _LENGTH * len(own) - _CLOTHES * sum(word in _WORN for word in own)
 
     order = sorted(range(len(captions)), key=lambda i: -plainness(words[i]))
     return [captions[i] for i in order]
@@ -176,16 +186,12 @@ class Captions:
         return [*self.tokenizer(caption, add_special_tokens=False).input_ids[: self.longest - 1], self.pad]
 
     def draw(self, groups: Sequence[Sequence[list[int]]], chance: random.Random) -> Text:
-        """One caption of each group, behind a prompt.
-
-        Each caption of a group comes half as often as the one before; of the prompts, the one the model is measured
-        with comes most often.
-        """
+        """One caption of each group, behind a prompt; the prompt the model is measured with comes most often."""
         weights = [3 if prompt == CAPTION else 1 for prompt in PROMPTS]
         ids, labels, start = [], [], []
         for group in groups:
             prompt = chance.choices(self.prompts, weights)[0]
-            caption = chance.choices(group, [2.0**-i for i in range(len(group))])[0]
+            caption = chance.choices(group, [_FALL**-i for i in range(len(group))])[0]
             labels.append(caption + [-100] * (self.longest - len(caption)))
             ids.append((prompt + caption + [self.pad] * self.length)[: self.length])
             start.append(len(prompt))

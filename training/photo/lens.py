@@ -23,11 +23,15 @@ _PLAUSIBLE = 16.0  # the largest logit in a picture from which on a class counts
 class Lens(nn.Module):
     """Scores of readable words, each by its first token.
 
-    `words` gives the tokens; `classes` names, for each class of the classifier, the words that stand for it.
+    `words` gives the tokens; `classes` names, for each class of the classifier, the words that stand for it; `silent`
+    are tokens that name nothing.
     """
 
-    def __init__(self, words: dict[str, int], classes: Sequence[Sequence[str]], table: Tensor) -> None:
+    def __init__(
+        self, words: dict[str, int], classes: Sequence[Sequence[str]], table: Tensor, silent: Sequence[int]
+    ) -> None:
         super().__init__()
+        self.register_buffer("silent", table[torch.tensor(silent)].clone(), persistent=False)
         tokens = sorted(set(words.values()))
         self.place = {name: tokens.index(token) for name, token in words.items()}
         self.register_buffer("rows", table[torch.tensor(tokens)].clone(), persistent=False)
@@ -45,8 +49,8 @@ class Lens(nn.Module):
             found[i, [self.place[word] for word in group if word in self.place]] = True
         return found
 
-    def forward(self, states: Tensor, said: Tensor, logits: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses of the words of captions, pooled over cells, and of the classifier's words, cell by cell.
+    def forward(self, states: Tensor, said: Tensor, logits: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses of the words of captions, pooled over cells, and, cell by cell, of the classifier's and silent words.
 
         states [B, N, d] behind the final norm; said [B, W]; logits [B, N, classes] of the classifier; real [B]: rows
         with a picture.
@@ -56,7 +60,8 @@ class Lens(nn.Module):
         each = F.binary_cross_entropy_with_logits(pooled - _SHIFT, said.float(), reduction="none")
         # captions leave much unsaid that a classifier sees, so they do not speak against its words
         each = (each * torch.maximum(said.float(), self.free)).sum(1)
-        return (each * real).sum() / real.sum(), self._named(scores[..., self.named], logits)
+        quiet = F.softplus(F.linear(states, self.silent).float() * _SCALE + _SHIFT).mean()
+        return (each * real).sum() / real.sum(), self._named(scores[..., self.named], logits), quiet
 
     def _named(self, scores: Tensor, logits: Tensor) -> Tensor:
         """A word of a class is as readable in a cell as the classifier's own map says."""

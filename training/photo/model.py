@@ -45,18 +45,19 @@ class Losses:
     captions: Tensor
     lens: Tensor
     named: Tensor
+    quiet: Tensor
 
 
 class PhotoModel(nn.Module):
-    def __init__(self, llama: Any, words: dict[str, int], precision: torch.dtype) -> None:
+    def __init__(self, llama: Any, words: dict[str, int], silent: Sequence[int], precision: torch.dtype) -> None:
         super().__init__()
         width = llama.config.hidden_size
         self.decoder = Decoder(llama, RANK, precision)
         self.tower = EfficientNetLiteModel(EfficientNetLiteConfig(word_size=width))
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
-        self.lens = Lens(words, words_of_classes(), self.decoder.table)
-        self.lens_weight, self.named_weight = 0.05, 0.7
+        self.lens = Lens(words, words_of_classes(), self.decoder.table, silent)
+        self.lens_weight, self.named_weight, self.quiet_weight = 0.05, 0.7, 1.0
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""
@@ -119,6 +120,6 @@ class PhotoModel(nn.Module):
         spoken = states.gather(1, at[..., None].expand(-1, -1, states.shape[-1]))
         chosen = F.linear(spoken, self.decoder.table).float()
         captions = F.cross_entropy(chosen.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
-        lens, named = self.lens(states[:, first : first + cells], said, logits, real)
-        total = captions + self.lens_weight * lens + self.named_weight * named
-        return Losses(total, captions, lens, named)
+        lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real)
+        total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
+        return Losses(total, captions, lens, named, quiet)

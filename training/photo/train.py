@@ -166,6 +166,7 @@ def train(
         optimizer.step()
         count += 1
         if count % 100 == 0 or count == 1:
-            parts = ", ".join(f"{n} {float(getattr(losses, n).detach()):.3f}" for n in ("captions", "lens", "named"))
+            shown = ("captions", "lens", "named", "quiet")
+            parts = ", ".join(f"{name} {float(getattr(losses, name).detach()):.3f}" for name in shown)
             say(f"step {count}, {done * plan.minutes:.1f} min: {parts}")
     say(f"{count} steps in {plan.minutes:g} min")

@@ -52,7 +52,8 @@ def _rows(rows: list[dict[str, Any]]) -> str:
     lines = [_line(head), "|" + "---|" * len(head)]
     for row in rows:
         cells = [row["name"], f"{row['seconds']:.4f}", f"{row['overhead']:.2f}", f"{row['over_generate']:.2f}"]
-        cells += [_number(row.get("tflops"), 2), _number(row.get("memory_gb"), 2)]
+        flops = row.get("tflops")  # thousandths for a packaged model, tens for a large one
+        cells += ["–" if flops is None else f"{flops:.3g}", _number(row.get("memory_gb"), 2)]
         cells += [_number(row.get("memory_over_generate"), 3), _number(row.get("forwards"), 0)]
         lines.append(_line(cells))
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,10 +108,10 @@ def _cell(explainer: Explainer) -> int:
 
 
 def _grid(text: str) -> tuple[int, int]:
-    numbers = _numbers("grid", text.replace("x", ","))
-    if len(numbers) != 2:
+    found = re.fullmatch(r"0*([1-9]\d*)[x,]0*([1-9]\d*)", text)
+    if found is None:
         raise InputError(f"A grid is rows x columns, such as 17x23, not {text!r}.")
-    return numbers[0], numbers[1]
+    return int(found[1]), int(found[2])
 
 
 def _numbers(name: str, text: str) -> list[int]:

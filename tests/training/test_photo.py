@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from training.photo import train as training
-from training.photo.data import Captions, Split, plainest_first, rarity, silent, told_by, vocabulary
+from training.photo.data import Captions, Split
 from training.photo.decoder import Decoder
 from training.photo.export import BASE, checked_template, export
 from training.photo.invented import evidence, invent
@@ -22,6 +22,7 @@ from training.photo.model import PhotoModel, class_words, words_of_classes
 from training.photo.prompts import CAPTION, before_ids, prompt_ids
 from training.photo.speak import captions
 from training.photo.state import load, save
+from training.photo.words import plainest_first, shows, silent, told_by, vocabulary
 
 import ercr
 from tests import photo_parts
@@ -150,7 +151,8 @@ def test_captions_come_first_that_are_short_agreed_upon_and_silent_about_clothes
 def test_what_captions_give_away_and_how_rare_it_is() -> None:
     assert {"boy", "boys", "dogs", "person", "people"} <= told_by(["A boy and his dog."])
     assert "person" not in told_by(["A dog runs."])
-    assert [rarity([text]) for text in ("A boy and his dog.", "Two dogs.", "A boat.")] == [0, 1, 2]
+    found = [shows([text]) for text in ("A boy and his dog.", "Two dogs.", "A boat.")]
+    assert found == ["people", "dogs", "neither"]
 
 
 def test_no_people_are_in_the_features_of_invented_samples(made: SimpleNamespace) -> None:

@@ -54,8 +54,9 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
     from transformers import AutoTokenizer
 
     from .base import language_model
-    from .data import read, silent, vocabulary
+    from .data import read
     from .model import PhotoModel, words_of_classes
+    from .words import silent, vocabulary
 
     cuda = torch.cuda.is_available()
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)

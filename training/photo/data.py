@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import re
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,9 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from .prompts import CAPTION, PROMPTS, prompt_ids
+from .words import plainest_first, tidy
 
 SIDE = 288  # pixels of the stored squares, the model's own canvas
 _LIMIT = 15 * 2**20  # bytes of a packed file
+_FALL = 2.0  # each of a picture's captions, the plainest first, comes so many times less often than the one before
 
 
 def pack(source: Path, out: Path) -> None:
@@ -76,91 +76,6 @@ def read(folder: Path, split: str, most: int | None = None) -> Split:
 def _square(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     picture = Image.open(io.BytesIO(data.tobytes())).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     return np.asarray(picture).transpose(2, 0, 1)
-
-
-def tidy(caption: str) -> str:
-    """A caption as a sentence: "a dog runs , fast ." becomes "A dog runs, fast."."""
-    text = re.sub(r"\s+([,;])", r"\1", " ".join(caption.split())).rstrip(" .")
-    return text[:1].upper() + text[1:] + "."
-
-
-# words that name nothing one could point at
-_EMPTY = frozenset(
-    "a an the and or of in on at to with is are by for from his her its their while as it that this into "
-    "through over up down out near front two three four one some other another each him them who be being has "
-    "have off against along around behind between during there something someone several many very together "
-    "onto about next top what where they she he looks looking stands standing walks walking sits sitting runs "
-    "running through background".split()
-)
-
-
-def vocabulary(
-    captions: Sequence[Sequence[str]], classes: Sequence[Sequence[str]], tokenizer: Any, least: int
-) -> dict[str, int]:
-    """Words that should be readable in the picture, with the token each begins with; sorted, so that runs agree."""
-    count = Counter(word for group in captions for word in set(words_of(group)))
-    chosen = {word for word, n in count.items() if n >= least and len(word) > 2 and word not in _EMPTY}
-    chosen |= {word for own in classes for word in own}
-    return {word: tokenizer(" " + word, add_special_tokens=False).input_ids[0] for word in sorted(chosen)}
-
-
-def silent(tokenizer: Any) -> list[int]:
-    """Tokens that should be readable nowhere: those of words that name nothing, and of punctuation."""
-    texts = [form for word in sorted(_EMPTY) for form in (f" {word}", word.capitalize())] + [".", ","]
-    return sorted({tokenizer(text, add_special_tokens=False).input_ids[0] for text in texts})
-
-
-def words_of(captions: Sequence[str]) -> list[str]:
-    return [word for caption in captions for word in re.findall("[a-z]+", caption.lower())]
-
-
-# what people wear: captions dwell on it, and a model that learns to does so whether it sees it or not
-_WORN = frozenset(
-    "wearing wears dressed shirt shirts tshirt jacket jackets jeans suit suits coat coats hat hats dress dresses cap "
-    "caps shorts pants sweater sweaters clothes clothing outfit outfits swimsuit helmet helmets uniform uniforms vest "
-    "vests bikini trunks costume costumes shoes boots glasses sunglasses gear goggles scarf skirt hoodie sweatshirt "
-    "wetsuit tie backpack attire jersey jerseys robe".split()
-)
-
-
-_LENGTH, _CLOTHES = 0.03, 0.1  # what a word more, and a word about clothes, take from a caption's plainness
-_FALL = 2.0  # each caption comes so many times less often than the one before
-
-
-def plainest_first(captions: Sequence[str]) -> list[str]:
-    """The captions of one picture: first those that are short, say what the others say, and leave clothes alone."""
-    words = [words_of([caption]) for caption in captions]
-    told = Counter(word for own in words for word in set(own))
-
-    def plainness(own: list[str]) -> float:
-        named = [word for word in own if word not in _EMPTY]
-        agreed = sum(told[word] - 1 for word in named) / max(1, len(named) * (len(captions) - 1))
-        return agreed - _LENGTH * len(own) - _CLOTHES * sum(word in _WORN for word in own)
-
-    order = sorted(range(len(captions)), key=lambda i: -plainness(words[i]))
-    return [captions[i] for i in order]
-
-
-_PEOPLE = frozenset(
-    "person people man men woman women boy boys girl girls child children kid kids lady ladies guy guys baby toddler "
-    "crowd group couple team family friends someone player players rider riders biker bikers cyclist cyclists skier "
-    "surfer skateboarder snowboarder climber swimmer dancer runner hiker racer motorcyclist policeman fireman "
-    "firefighter male female football baseball basketball soccer".split()
-)
-_DOGS = frozenset("dog dogs puppy puppies".split())
-
-
-def told_by(captions: Sequence[str]) -> set[str]:
-    """Words that captions give away: theirs, in singular and plural, and that whoever they name is a person."""
-    words = set(words_of(captions))
-    people = {"person", "people"} if words & _PEOPLE else set()
-    return people | {form for word in words for form in (word, f"{word}s", word.removesuffix("s"))}
-
-
-def rarity(captions: Sequence[str]) -> int:
-    """What a picture shows: 0 people, as most of Flickr8k does, 1 dogs without people, 2 neither."""
-    words = set(words_of(captions))
-    return 0 if words & _PEOPLE else 1 if words & _DOGS else 2
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,10 @@ from ercr.metrics.pooled import Pooled, compare
 
 from .data import read
 from .prompts import CAPTION
+from .words import PEOPLE
 
 TAM, ERCR = "tam:compat=true", "ercr"
 _PERSON = 1  # COCO's category of people, who have many names
-_PEOPLE = frozenset(
-    "man men woman women boy boys girl girls child children kid kids person people guy lady baby toddler player "
-    "players skier skateboarder surfer snowboarder rider biker cyclist runner swimmer climber crowd group couple "
-    "team".split()
-)
 _NOWHERE = frozenset("front background top side middle back end line way".split())  # nouns of place, not of things
 _RESAMPLES = 2000
 
@@ -112,7 +108,7 @@ def own_nouns(run: Run, coco: Coco) -> dict[str, Any]:
             continue
         seen.add(key)
         sample = coco.sample(coco.ids.index(int(row["sample"])))
-        category = _PERSON if word in _PEOPLE else row["category"]
+        category = _PERSON if word in PEOPLE else row["category"]
         masked = category is not None and bool((np.asarray(sample.labels) == category).any())
         told = {language.stem(other) for text in sample.references for other in re.findall("[a-z]+", text.lower())}
         there = masked or language.stem(word) in told

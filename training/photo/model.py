@@ -84,33 +84,29 @@ class PhotoModel(nn.Module):
                 parameter.requires_grad_(True)
         return [{"params": parameters, "lr": rate, "base": rate} for parameters, rate in named]
 
-    def see(self, pixels: Tensor, classes: Tensor | None = None, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Visual tokens as the language model takes them, and the classifier's logits of every cell.
+    def see(self, pixels: Tensor) -> Tensor:
+        """Visual tokens as the language model takes them."""
+        return self.project(*self.read(pixels))
 
-        The first rows of a training batch may be invented (`classes`, see `invented`), and features may be hidden
-        (`keep` is how strongly they are shown), so that the words of the classifier alone have to do.
-        """
-        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=pixels.is_cuda, cache_enabled=False):
+    def read(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Features of every cell, and the frozen classifier's logits."""
+        with _half(pixels):
             with torch.no_grad():
                 middle, top = self.tower.maps(pixels)
                 logits = self.tower.classifier(top).float()
-                if classes is not None:
-                    spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2])
-                    logits = torch.cat([spots, logits[len(classes) :]])
-                    logits = logits + _LEANING * torch.randn_like(logits[:, :1])
-            features = self.tower.features(middle, top)
-            if keep is not None:
-                features = features * keep[:, None, None]
-            if classes is not None:
-                features = features * (torch.rand_like(features[:, :1]) < _KEPT)
+            return self.tower.features(middle, top), logits
+
+    def project(self, features: Tensor, logits: Tensor) -> Tensor:
+        with _half(features):
             visual = self.linear_2(self.linear_1(self.tower.join(features, logits)))
-        return visual.to(self.decoder.precision), logits
+        return visual.to(self.decoder.precision)
 
     def forward(
         self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, start: Tensor, said: Tensor, classes: Tensor,
         keep: Tensor,
     ) -> Losses:  # fmt: skip
-        visual, logits = self.see(pixels, classes, keep)
+        features, logits = disturb(*self.read(pixels), classes, keep)
+        visual = self.project(features, logits)
         front = self.decoder.embed(before).expand(len(pixels), -1, -1)
         states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
         first, cells = front.shape[1], visual.shape[1]
@@ -123,3 +119,19 @@ class PhotoModel(nn.Module):
         lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real)
         total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
         return Losses(total, captions, lens, named, quiet)
+
+
+def disturb(features: Tensor, logits: Tensor, classes: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """A training batch as the language model is shown it.
+
+    The first rows are invented (`classes`, see `invented`). `keep` says how strongly features are shown: where they are
+    hidden, the words of the classifier alone have to do.
+    """
+    spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2])
+    logits = torch.cat([spots, logits[len(classes) :]])
+    logits = logits + _LEANING * torch.randn_like(logits[:, :1])
+    return features * keep[:, None, None] * (torch.rand_like(features[:, :1]) < _KEPT), logits
+
+
+def _half(like: Tensor) -> torch.autocast:
+    return torch.autocast(like.device.type, torch.bfloat16, enabled=like.is_cuda, cache_enabled=False)

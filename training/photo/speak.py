@@ -22,7 +22,7 @@ def captions(
     """Greedy captions as token numbers; without a cache, which for so few tokens is quick enough."""
     device, found = next(model.parameters()).device, []
     for part in pictures.split(batch):
-        visual, _ = model.see(normalise(part.to(device).float()))
+        visual = model.see(normalise(part.to(device).float()))
         start = model.decoder.embed(torch.tensor([before], device=device)).expand(len(part), -1, -1)
         ids = torch.tensor([prompt], device=device).repeat(len(part), 1)
         over = torch.zeros(len(part), dtype=torch.bool, device=device)

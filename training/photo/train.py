@@ -14,14 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data import Captions, Split, rarity, told_by
+from .data import Captions, Split
 from .invented import invent
 from .model import Losses, PhotoModel, class_words
+from .words import shows, told_by
 
 SIZES = (144, 192, 224, 288)  # pixels; the largest is the model's own, the others are its views
 _INVENTED = 4  # one sample in so many
 _POOL = 8000  # invented samples to draw from
-_OFTEN = (1.0, 0.6, 3.0)  # how often a picture is shown that has people, dogs alone, or neither
+_OFTEN = {"people": 1.0, "dogs": 0.6, "neither": 3.0}  # how often a picture comes, by what it shows
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,9 @@ class Batches:
         self.captions, self.size, self.chance = captions, plan.batch, random.Random(plan.seed)
         self.invented = plan.batch // _INVENTED
         self.pictures = split.pictures.to(self.device)
-        rare = [rarity(group) for group in split.captions]
-        self.weights = list(accumulate(_OFTEN[kind] for kind in rare))
-        self.deserted = [i for i, kind in enumerate(rare) if kind > 0] or list(range(len(rare)))
+        shown = [shows(group) for group in split.captions]
+        self.weights = list(accumulate(_OFTEN[what] for what in shown))
+        self.deserted = [i for i, what in enumerate(shown) if what != "people"] or list(range(len(shown)))
         self.front = torch.tensor([before], device=self.device)
         told = [invent(class_words(), self.chance) for _ in range(_POOL)]
         self.told = [[captions.encode(one.caption)] for one in told]

@@ -52,9 +52,9 @@ def _rows(rows: list[dict[str, Any]]) -> str:
     lines = [_line(head), "|" + "---|" * len(head)]
     for row in rows:
         cells = [row["name"], f"{row['seconds']:.4f}", f"{row['overhead']:.2f}", f"{row['over_generate']:.2f}"]
-        flops = row.get("tflops")  # thousandths for a packaged model, tens for a large one
-        cells += ["–" if flops is None else f"{flops:.3g}", _number(row.get("memory_gb"), 2)]
-        cells += [_number(row.get("memory_over_generate"), 3), _number(row.get("forwards"), 0)]
+        # operations: thousandths of a TFLOP for a packaged model, tens for a large one
+        cells += [_number(row.get("tflops"), ".3g"), _number(row.get("memory_gb"), ".2f")]
+        cells += [_number(row.get("memory_over_generate"), ".3f"), _number(row.get("forwards"), ".0f")]
         lines.append(_line(cells))
     return "\n".join(lines)
 
@@ -63,8 +63,14 @@ def _bulk(rows: list[dict[str, Any]]) -> str:
     head = ("mode", "batch", "prepared before", "from pictures", "over public TAM", "peak GiB")
     lines = [_line(head), "|" + "---|" * len(head)]
     for row in rows:
-        speeds = [_number(row["images_per_second"], 1), _number(row.get("from_pictures"), 1)]
-        cells = [row["mode"], str(row["batch"]), *speeds, _number(row["over_public"], 1), _number(row["memory_gb"], 1)]
+        speeds = [_number(row["images_per_second"], ".1f"), _number(row.get("from_pictures"), ".1f")]
+        cells = [
+            row["mode"],
+            str(row["batch"]),
+            *speeds,
+            _number(row["over_public"], ".1f"),
+            _number(row["memory_gb"], ".1f"),
+        ]
         lines.append(_line(cells))
     return "\n".join(lines)
 
@@ -77,15 +83,15 @@ def _growth(kind: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: float | str | None) -> str:
-    return str(value) if isinstance(value, int | str) else _number(value, 4)
+    return str(value) if isinstance(value, int | str) else _number(value, ".4f")
 
 
 def _line(cells: Any) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def plot(document: dict[str, Any], folder: Path) -> list[Path]:

@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     def fresh() -> PhotoModel:
         torch.manual_seed(5)
         words = vocabulary(told, words_of_classes(), tok, least=1)
-        model = PhotoModel(llama, words, silent(tok), torch.float32).eval()
+        model = PhotoModel(llama, words, silent(tok, words.values()), torch.float32).eval()
         model.begin(place / "lite0.pth", tok)
         model.tower.config.image_size = SIDE
         return model
@@ -158,7 +158,7 @@ def test_what_captions_give_away_and_how_rare_it_is() -> None:
 def test_no_people_are_in_the_features_of_invented_samples(made: SimpleNamespace) -> None:
     split = Split(made.split.pictures, [["A man."], ["A boat."], ["Two girls."]])
     draw = training.Batches(made.fresh(), split, Captions(split.captions, made.tok), before_ids(made.tok), PLAN)
-    assert draw.deserted == [1]
+    assert draw.places[False] == [1]
     keep = torch.cat([draw(SIDE)[-1] for _ in range(20)])
     assert 0.1 < (keep == 0).float().mean() < 0.7
     assert keep.max() <= 2

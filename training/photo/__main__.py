@@ -63,12 +63,13 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
     split = read(options.data, "train", getattr(options, "most", None))
     words = vocabulary(split.captions, words_of_classes(), tokenizer, least=12)
     llama = language_model(options.base)
-    model = PhotoModel(llama, words, silent(tokenizer), torch.bfloat16 if cuda else torch.float32)
+    model = PhotoModel(llama, words, silent(tokenizer, words.values()), torch.bfloat16 if cuda else torch.float32)
     return model.to("cuda" if cuda else "cpu").eval(), tokenizer, split
 
 
 def _train(options: Any) -> None:
     from .data import Captions, read
+    from .learnt import learn
     from .prompts import CAPTION, before_ids, prompt_ids
     from .speak import captions
     from .state import load, save
@@ -79,7 +80,8 @@ def _train(options: Any) -> None:
 
     model, tokenizer, split = _model(options)
     model.begin(options.backbone, tokenizer)
-    load(model, options.state)
+    if not load(model, options.state):
+        learn(model.tower, split.pictures, split.captions)
     before = before_ids(tokenizer)
     plan = Plan(options.minutes, options.begin, options.end, options.batch, seed=round(options.begin * 1000))
     train(model, split, Captions(split.captions, tokenizer), before, plan, say)

@@ -33,7 +33,9 @@ def load_backbone(tower: EfficientNetLiteModel, file: Path) -> None:
         for name, convolution, norm in _PARTS:
             if getattr(block, name) is not None:
                 fold(f"blocks.{i}.{name}", f"_blocks.{i}.{convolution}", f"_blocks.{i}.{norm}")
-    found["classifier.weight"], found["classifier.bias"] = stored["_fc.weight"], stored["_fc.bias"]
+    for kind in ("weight", "bias"):  # the classes that ImageNet does not have stay as they are
+        left = getattr(tower.classifier, kind).detach().cpu()[tower.config.classes :]
+        found[f"classifier.{kind}"] = torch.cat([stored[f"_fc.{kind}"], left])
     missing, unexpected = tower.load_state_dict(found, strict=False)
-    left = [name for name in missing if not name.startswith(("words", "neck", "middle_norm", "top_norm"))]
-    assert not [*unexpected, *left], (unexpected, left)
+    lost = [name for name in missing if not name.startswith(("words", "neck", "middle_norm", "top_norm"))]
+    assert not [*unexpected, *lost], (unexpected, lost)

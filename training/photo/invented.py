@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .learnt import learnt_words
+from .words import words_of
+
 _KINDS = {
     "animal": "cat dog horse sheep cow elephant bear zebra bird duck goose chicken rooster swan penguin monkey gorilla "
     "lion tiger leopard cheetah fox wolf rabbit squirrel pig camel llama turtle lizard snake frog shark whale panda "
@@ -34,7 +37,8 @@ _KINDS = {
 }
 _TEMPLATES = {
     "animal": ("A close up of a {0}.", "A {0} standing still.", "Two {0}s next to each other.", "A {0} looking ahead.",
-               "Some {0}s.", "A {0} is standing next to a {1}.", "A {0} lying down.", "A {0}.", "A {0} and a {1}."),
+               "Some {0}s.", "A {0} is standing next to a {1}.", "A {0} lying down.", "A {0}.", "A {0} and a {1}.",
+               "A {0} in a field.", "A {0} on the grass."),
     "food": ("A plate with {0}.", "Some {0} and {1}.", "A close up of {0}.", "{0} and {1} on a plate.", "Some {0}."),
     "road": ("A {0} on a street.", "A {0} next to a {1}.", "A {0} driving down the road.", "A parked {0}.", "A {0}."),
     "water": ("A {0} in the water.", "A {0} on the water.", "A {0} and a {1} in the water."),
@@ -75,7 +79,11 @@ def invent(class_words: Sequence[str], chance: random.Random) -> Invented:
     for wrong, right in _PLURALS.items():
         text = text.replace(wrong, right)
     places = [[i for i, word in enumerate(class_words) if word == name] for name in named]
-    return Invented(_article(text[:1].upper() + text[1:]), tuple(chance.choice(place) for place in places))
+    shown = [chance.choice(place) for place in places]
+    told, learnt = set(words_of([text])), learnt_words()
+    # a street that is told of is seen, too
+    shown += [len(class_words) - len(learnt) + i for i, (_, words) in enumerate(learnt) if told & words]
+    return Invented(_article(text[:1].upper() + text[1:]), tuple(shown))
 
 
 def _article(text: str) -> str:
@@ -86,19 +94,21 @@ def _article(text: str) -> str:
     return " ".join(words)
 
 
-def evidence(classes: Tensor, grid: int, number: int) -> Tensor:
+def evidence(classes: Tensor, grid: int, number: int, learnt: int) -> Tensor:
     """Logits of a classifier that sees each row's classes in a spot of the grid [B, grid * grid, number].
 
-    `classes` [B, 2] holds one or two classes; -1 stands for none.
+    `classes` [B, n] holds up to n classes; -1 stands for none. The last `learnt` of the classifier's are sure of what
+    they do not see.
     """
-    rows, device = len(classes), classes.device
+    (rows, most), device = classes.shape, classes.device
     logits = torch.randn(rows, grid * grid, number, device=device) * 2 + 1
+    logits[..., number - learnt :] -= 4
     axis = (torch.arange(grid, device=device) + 0.5) / grid
-    centre = torch.rand(rows, 2, 2, device=device) * 0.7 + 0.15
-    radius = torch.rand(rows, 2, 2, device=device) * 0.35 + 0.12
+    centre = torch.rand(rows, most, 2, device=device) * 0.7 + 0.15
+    radius = torch.rand(rows, most, 2, device=device) * 0.35 + 0.12
     away = ((axis - centre[..., None]) / radius[..., None]) ** 2  # [B, classes, y or x, grid]
     spot = torch.exp(-(away[:, :, 0, :, None] + away[:, :, 1, None, :]) / 1.5).flatten(2)  # [B, classes, cells]
-    height = torch.rand(rows, 2, 1, device=device) * 14 + 12
+    height = torch.rand(rows, most, 1, device=device) * 14 + 12
     raised = (spot * height).transpose(1, 2) * (classes >= 0)[:, None]
     at = classes.clamp(min=0)[:, None].expand(-1, grid * grid, -1)
     return logits.scatter_add(2, at, raised)

@@ -49,11 +49,13 @@ class Lens(nn.Module):
             found[i, [self.place[word] for word in group if word in self.place]] = True
         return found
 
-    def forward(self, states: Tensor, said: Tensor, logits: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, states: Tensor, said: Tensor, logits: Tensor, real: Tensor, shown: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of the words of captions, pooled over cells, and, cell by cell, of the classifier's and silent words.
 
         states [B, N, d] behind the final norm; said [B, W]; logits [B, N, classes] of the classifier; real [B]: rows
-        with a picture.
+        with a picture; shown [B]: those whose features are not hidden, so that the classifier can be followed.
         """
         scores = F.linear(states, self.rows).float() * _SCALE
         pooled = (torch.logsumexp(scores * _SHARPNESS, 1) - math.log(scores.shape[1])) / _SHARPNESS
@@ -61,14 +63,14 @@ class Lens(nn.Module):
         # captions leave much unsaid that a classifier sees, so they do not speak against its words
         each = (each * torch.maximum(said.float(), self.free)).sum(1)
         quiet = F.softplus(F.linear(states, self.silent).float() * _SCALE + _SHIFT).mean()
-        return (each * real).sum() / real.sum(), self._named(scores[..., self.named], logits), quiet
+        return (each * real).sum() / real.sum(), self._named(scores[..., self.named], logits, shown), quiet
 
-    def _named(self, scores: Tensor, logits: Tensor) -> Tensor:
+    def _named(self, scores: Tensor, logits: Tensor, shown: Tensor) -> Tensor:
         """A word of a class is as readable in a cell as the classifier's own map says."""
         with torch.no_grad():
             shape = (*logits.shape[:2], len(self.named))
             given = logits[..., self.member]
             best = logits.new_full(shape, -1e4).scatter_reduce_(2, self.column.expand(given.shape), given, "amax")
-            weight = (best.amax(1) / _PLAUSIBLE).clamp(0.05, 1) ** 3
+            weight = (best.amax(1) / _PLAUSIBLE).clamp(0.05, 1) ** 3 * shown[:, None]
         apart = F.smooth_l1_loss(scores, _SLOPE * (best - _EDGE), reduction="none").mean(1)
         return (apart * weight).sum() / weight.sum()

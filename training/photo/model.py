@@ -16,7 +16,9 @@ from ercr.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLi
 
 from .backbone import load_backbone
 from .decoder import Decoder
+from .erased import filling
 from .invented import evidence
+from .learnt import learnt_words
 from .lens import Lens
 
 RANK = 22
@@ -28,14 +30,16 @@ _KEPT = 0.8  # share of the features, others in each step
 
 
 def class_words() -> list[str]:
-    """An everyday word for each of ImageNet's thousand classes, in their order."""
-    return (Path(__file__).parent / "class_words.txt").read_text(encoding="utf-8").split()
+    """An everyday word for each of ImageNet's thousand classes, in their order, and for each of the learnt ones."""
+    known = (Path(__file__).parent / "class_words.txt").read_text(encoding="utf-8").split()
+    return known + [names[0] for names, _ in learnt_words()]
 
 
 def words_of_classes() -> list[list[str]]:
     """All words that stand for each class: its own, and the other forms and names that people use for it."""
     lines = (Path(__file__).parent / "other_words.txt").read_text(encoding="utf-8").splitlines()
     groups = [line.split() for line in lines]
+    groups += [names for names, _ in learnt_words()]
     return [[word, *(other for group in groups if word in group for other in group)] for word in class_words()]
 
 
@@ -53,7 +57,7 @@ class PhotoModel(nn.Module):
         super().__init__()
         width = llama.config.hidden_size
         self.decoder = Decoder(llama, RANK, precision)
-        self.tower = EfficientNetLiteModel(EfficientNetLiteConfig(word_size=width))
+        self.tower = EfficientNetLiteModel(EfficientNetLiteConfig(word_size=width, learnt=len(learnt_words())))
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table, silent)
@@ -103,22 +107,30 @@ class PhotoModel(nn.Module):
 
     def forward(
         self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, start: Tensor, said: Tensor, classes: Tensor,
-        keep: Tensor,
+        without: Tensor, keep: Tensor,
     ) -> Losses:  # fmt: skip
-        features, logits = disturb(*self.read(pixels), classes, keep)
-        visual = self.project(features, logits)
+        features, logits = fill(*self.read(pixels), without, self.tower.config.classes)
+        visual = self.project(*disturb(features, logits, classes, keep))
         front = self.decoder.embed(before).expand(len(pixels), -1, -1)
         states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
         first, cells = front.shape[1], visual.shape[1]
-        real = (torch.arange(len(pixels), device=pixels.device) >= len(classes)).float()
+        pictured = torch.arange(len(pixels), device=pixels.device) >= len(classes)
+        real, shown = (pictured & ~without).float(), (pictured & (keep > 0)).float()
         # the state before each token of a caption predicts it
         at = (first + cells + start - 1)[:, None] + torch.arange(labels.shape[1], device=labels.device)
         spoken = states.gather(1, at[..., None].expand(-1, -1, states.shape[-1]))
         chosen = F.linear(spoken, self.decoder.table).float()
         captions = F.cross_entropy(chosen.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
-        lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real)
+        lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real, shown)
         total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
         return Losses(total, captions, lens, named, quiet)
+
+
+def fill(features: Tensor, logits: Tensor, without: Tensor, people: int) -> tuple[Tensor, Tensor]:
+    """Cells filled with others of their picture (see `erased`); `people` is the classifier's class of them."""
+    with torch.no_grad():
+        source = filling(logits[..., people], without)[..., None]
+    return tuple(part.gather(1, source.expand(part.shape)) for part in (features, logits))  # type: ignore[return-value]
 
 
 def disturb(features: Tensor, logits: Tensor, classes: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +139,7 @@ def disturb(features: Tensor, logits: Tensor, classes: Tensor, keep: Tensor) -> 
     The first rows are invented (`classes`, see `invented`). `keep` says how strongly features are shown: where they are
     hidden, the words of the classifier alone have to do.
     """
-    spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2])
+    spots = evidence(classes, math.isqrt(logits.shape[1]), logits.shape[2], len(learnt_words()))
     logits = torch.cat([spots, logits[len(classes) :]])
     logits = logits + _LEANING * torch.randn_like(logits[:, :1])
     return features * keep[:, None, None] * (torch.rand_like(features[:, :1]) < _KEPT), logits

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .model import PhotoModel
-from .train import normalise
+from .augment import normalise
 
 
 @torch.no_grad()

@@ -11,16 +11,17 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .augment import SIZES, augment
 from .data import Captions, Split
+from .erased import left_over
 from .invented import invent
 from .model import Losses, PhotoModel, class_words
 from .words import shows, told_by
 
-SIZES = (144, 192, 224, 288)  # pixels; the largest is the model's own, the others are its views
 _INVENTED = 4  # one sample in so many
+_ERASED = 8  # one in so many is a picture without its people
 _POOL = 8000  # invented samples to draw from
 _OFTEN = {"people": 1.0, "dogs": 0.6, "neither": 3.0}  # how often a picture comes, by what it shows
 
@@ -34,30 +35,6 @@ class Plan:
     rates: tuple[float, float] = (1.2e-3, 8e-4)  # new parts, low-rank updates
     decay: float = 0.05
     seed: int = 0
-
-
-def normalise(pictures: Tensor) -> Tensor:
-    return (pictures - 127.0) / 128.0
-
-
-def augment(pictures: Tensor, size: int) -> Tensor:
-    """A random part of each picture, mirrored or not, a little brighter or darker; [B, 3, size, size] from 8 bits."""
-    count, device = len(pictures), pictures.device
-    share = torch.rand(2, count, device=device)
-    wide = 0.5 + 0.5 * share[0]
-    high = (wide * (1 + (share[1] - 0.5) * 0.3)).clamp(max=1)
-    shift = (torch.rand(2, count, device=device) * 2 - 1) * (1 - torch.stack([wide, high]))
-    mirror = torch.randint(0, 2, (count,), device=device) * 2.0 - 1
-    zero = torch.zeros_like(wide)
-    where = torch.stack([torch.stack([wide * mirror, zero, shift[0]], 1), torch.stack([zero, high, shift[1]], 1)], 1)
-    grid = F.affine_grid(where, [count, 3, size, size], align_corners=False)
-    cut = F.grid_sample(pictures.float(), grid, align_corners=False, padding_mode="border")
-    light = (torch.rand(2, count, 1, 1, 1, device=device) - 0.5) * 0.4
-    crisp, noise = torch.rand(2, count, 1, 1, 1, device=device)
-    # the stored pictures are enlarged and soft; others will be sharper, or noisy
-    cut = cut + 2 * crisp * (cut - F.avg_pool2d(cut, 3, 1, 1, count_include_pad=False))
-    cut = cut + 8 * noise * torch.randn_like(cut)
-    return normalise((cut * (1 + light[0]) + 64 * light[1]).clamp(0, 255))
 
 
 class Step:
@@ -95,7 +72,7 @@ class Step:
 
 
 class Batches:
-    """Draws a batch: invented samples first, then pictures with one of their captions."""
+    """Draws a batch: invented samples first, then pictures without their people, then pictures as they are."""
 
     def __init__(self, model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan) -> None:
         self.device = next(model.parameters()).device
@@ -104,36 +81,44 @@ class Batches:
         self.pictures = split.pictures.to(self.device)
         shown = [shows(group) for group in split.captions]
         self.weights = list(accumulate(_OFTEN[what] for what in shown))
-        self.deserted = [i for i, what in enumerate(shown) if what != "people"] or list(range(len(shown)))
+        self.places = {what: [i for i, one in enumerate(shown) if (one == "people") is what] for what in (True, False)}
         self.front = torch.tensor([before], device=self.device)
         told = [invent(class_words(), self.chance) for _ in range(_POOL)]
         self.told = [[captions.encode(one.caption)] for one in told]
-        self.classes = torch.tensor([(*one.classes, -1)[:2] for one in told], device=self.device)
+        self.peopled = [shows([one.caption]) == "people" for one in told]
+        self.classes = torch.tensor([(*one.classes, -1, -1)[:3] for one in told], device=self.device)
+        sentences = [left_over(group) for group in split.captions]
+        self.left = [i for i in self.places[True] if sentences[i]]
+        self.sentences = {i: [captions.encode(sentences[i] or "")] for i in self.left}
+        self.erased = plan.batch // _ERASED if self.left else 0
         words = [told_by(group) for group in (*split.captions, *([one.caption] for one in told))]
         self.said = model.lens.labels(words).to(self.device)
 
     def __call__(self, size: int) -> tuple[Tensor, ...]:
         told = [self.chance.randrange(_POOL) for _ in range(self.invented)]
-        # nobody is in an invented sample, so the features that go with it come from pictures without people
-        shown = self.chance.choices(self.deserted, k=self.invented) + self.chance.choices(
-            range(len(self.pictures)), cum_weights=self.weights, k=self.size - self.invented
-        )
-        groups = [self.told[i] for i in told] + [self.captions.ids[i] for i in shown[self.invented :]]
-        text = self.captions.draw(groups, self.chance)
-        rows = [len(self.pictures) + i for i in told] + shown[self.invented :]
+        # features that go with an invented sample come from a picture with people, or without, as the sample is
+        shown = [self.chance.choice(self.places[self.peopled[i]] or range(len(self.pictures))) for i in told]
+        erased = self.chance.choices(self.left, k=self.erased) if self.erased else []
+        whole = self.size - self.invented - self.erased
+        whole_ones = self.chance.choices(range(len(self.pictures)), cum_weights=self.weights, k=whole)
+        groups = [self.told[i] for i in told] + [self.sentences[i] for i in erased]
+        text = self.captions.draw([*groups, *(self.captions.ids[i] for i in whole_ones)], self.chance)
+        rows = [len(self.pictures) + i for i in told] + erased + whole_ones
+        without = [self.invented <= i < self.invented + self.erased for i in range(self.size)]
         keep = self._shares(self.invented, 0.5) + self._shares(self.size - self.invented, 0.3)
-        at, own, said, kept = (torch.tensor(part).to(self.device) for part in (shown, told, rows, keep))
+        lists = (shown + erased + whole_ones, told, rows, without, keep)
+        at, own, said, lost, kept = (torch.tensor(part).to(self.device) for part in lists)
         texts = (part.to(self.device) for part in (text.ids, text.labels, text.start))
         pixels = augment(self.pictures[at], size)
-        return (pixels, self.front, *texts, self.said[said], self.classes[own], kept)
+        return (pixels, self.front, *texts, self.said[said], self.classes[own], lost, kept)
 
     def _shares(self, count: int, hidden: float) -> list[float]:
-        """How strongly features are shown: often not at all, and else weakly up to twice as strong as they are.
+        """How strongly features are shown: often not at all, and else a little weaker or stronger than they are.
 
         The language model learns pictures by heart from their features. What it reads from the classifier's words
         holds for other pictures too, so it has to do with these alone much of the time.
         """
-        return [0.0 if self.chance.random() < hidden else 0.4 + 1.6 * self.chance.random() for _ in range(count)]
+        return [0.0 if self.chance.random() < hidden else 0.5 + self.chance.random() for _ in range(count)]
 
 
 def train(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 # words that name nothing one could point at
@@ -46,20 +47,25 @@ def words_of(captions: Sequence[str]) -> list[str]:
     return [word for caption in captions for word in re.findall("[a-z]+", caption.lower())]
 
 
+def unseen() -> set[str]:
+    """Words of captions that say how something is, or what it does: seen, maybe, but nothing to point at."""
+    return {*_EMPTY, *(Path(__file__).parent / "unseen_words.txt").read_text(encoding="utf-8").split()}
+
+
 def vocabulary(
     captions: Sequence[Sequence[str]], classes: Sequence[Sequence[str]], tokenizer: Any, least: int
 ) -> dict[str, int]:
     """Words that should be readable in the picture, with the token each begins with; sorted, so that runs agree."""
     count = Counter(word for group in captions for word in set(words_of(group)))
-    chosen = {word for word, n in count.items() if n >= least and len(word) > 2 and word not in _EMPTY}
+    chosen = {word for word, n in count.items() if n >= least and len(word) > 2} - unseen()
     chosen |= {word for own in classes for word in own}
     return {word: tokenizer(" " + word, add_special_tokens=False).input_ids[0] for word in sorted(chosen)}
 
 
-def silent(tokenizer: Any) -> list[int]:
+def silent(tokenizer: Any, readable: Collection[int]) -> list[int]:
     """Tokens that should be readable nowhere: those of words that name nothing, and of punctuation."""
-    texts = [form for word in sorted(_EMPTY) for form in (f" {word}", word.capitalize())] + [".", ","]
-    return sorted({tokenizer(text, add_special_tokens=False).input_ids[0] for text in texts})
+    texts = [form for word in sorted(unseen()) for form in (f" {word}", word.capitalize())] + [".", ","]
+    return sorted({tokenizer(text, add_special_tokens=False).input_ids[0] for text in texts} - {*readable})
 
 
 def plainest_first(captions: Sequence[str]) -> list[str]:

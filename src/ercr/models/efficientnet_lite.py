@@ -2,7 +2,8 @@
 
 Mingxing Tan and Quoc Le, EfficientNet (2019), without squeeze-and-excite and with ReLU6. A token joins what the
 network sees at strides 16 and 32 (through a small neck) and a mixture of word vectors: those of the ImageNet classes
-that the network's own classifier finds in the cell. Batch norms are folded into their convolutions.
+that the network's own classifier finds in the cell, and of the few classes that it learnt besides, such as people.
+Batch norms are folded into their convolutions.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
     any_size = True  # no table of positions ties it to one canvas
 
     def __init__(
-        self, image_size: int = 288, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, **options: Any
-    ) -> None:
+        self, image_size: int = 288, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, learnt: int = 0,
+        **options: Any,
+    ) -> None:  # fmt: skip
         self.image_size, self.patch_size = image_size, 16
-        self.neck_size, self.word_size, self.classes = neck_size, word_size, classes
+        self.neck_size, self.word_size = neck_size, word_size
+        self.classes, self.learnt = classes, learnt  # ImageNet's, and those beside them
         self.hidden_size = neck_size + word_size
         self.num_hidden_layers, self.num_channels = 1, 3
         options.pop("hidden_size", None)
@@ -95,8 +98,9 @@ class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
                 self.blocks.append(_Block(kernel, stride if i == 0 else 1, expansion, narrow, out))
                 narrow = out
         self.head = _Conv(narrow, _TOP, 1)
-        self.classifier = nn.Linear(_TOP, config.classes)
-        self.words = nn.Linear(config.classes, config.word_size, bias=False)
+        classes = config.classes + config.learnt
+        self.classifier = nn.Linear(_TOP, classes)
+        self.words = nn.Linear(classes, config.word_size, bias=False)
         self.middle_norm, self.top_norm = nn.LayerNorm(_MIDDLE), nn.LayerNorm(_TOP)
         self.neck = nn.Linear(_MIDDLE + _TOP, config.neck_size)
         self.post_init()
@@ -120,8 +124,13 @@ class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
         return F.gelu(self.neck(torch.cat([self.middle_norm(middle), self.top_norm(top)], -1)))
 
     def join(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Features and the mixture of class words of every cell, longer where the classifier is surer."""
-        named = self.words(logits.softmax(-1)) * (logits.logsumexp(-1, keepdim=True) / _SURE)
+        """Features and the mixture of class words of every cell, longer where the classifier is surer.
+
+        ImageNet's classes exclude each other; the learnt ones do not, so each has a share of its own.
+        """
+        known, learnt = logits.split([self.config.classes, self.config.learnt], -1)
+        shares = known.softmax(-1) * (known.logsumexp(-1, keepdim=True) / _SURE)
+        named = self.words(torch.cat([shares, learnt.clamp(min=0) / _SURE], -1))
         return torch.cat([features, named], -1)
 
     def forward(self, pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:

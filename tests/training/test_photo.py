@@ -12,17 +12,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 from PIL import Image
+from training.photo import learnt
 from training.photo import train as training
+from training.photo.augment import normalise
 from training.photo.data import Captions, Split
 from training.photo.decoder import Decoder
+from training.photo.erased import filling, left_over
 from training.photo.export import BASE, checked_template, export
 from training.photo.invented import evidence, invent
+from training.photo.learnt import learnt_words
 from training.photo.lens import Lens
 from training.photo.model import PhotoModel, class_words, words_of_classes
 from training.photo.prompts import CAPTION, before_ids, prompt_ids
 from training.photo.speak import captions
 from training.photo.state import load, save
-from training.photo.words import plainest_first, shows, silent, told_by, vocabulary
+from training.photo.words import plainest_first, shows, silent, told_by, undressed, vocabulary, words_of
 
 import ercr
 from tests import photo_parts
@@ -155,10 +159,61 @@ def test_what_captions_give_away_and_how_rare_it_is() -> None:
     assert found == ["people", "dogs", "neither"]
 
 
-def test_no_people_are_in_the_features_of_invented_samples(made: SimpleNamespace) -> None:
+def test_captions_lose_what_people_wear_and_nothing_else() -> None:
+    assert undressed("A man in a blue shirt and black jeans throws a ball.") == "A man throws a ball."
+    assert undressed("A girl wearing a pink dress, a dog in the snow.") == "A girl, a dog in the snow."
+    assert undressed("A dog in a field.") == "A dog in a field."
+
+
+def test_a_picture_that_loses_its_people_is_told_of_by_what_stays() -> None:
+    captions = ["A man sits on a bench.", "A person on a bench in the snow.", "A man in the snow.", "A man's bike."]
+    assert left_over(captions) == "A bench and some snow."
+    assert left_over(["A man.", "A man on a bike.", "A bike."]) is None
+
+
+def test_cells_of_people_are_filled_with_cells_that_show_nobody() -> None:
+    torch.manual_seed(0)
+    people = torch.full((40, 36), -1.0)
+    people[:, 10:16] = 9.0
+    people[-1] = 9.0  # people everywhere
+    without = torch.arange(40) >= 20
+    source = filling(people, without)
+    shown = people.gather(1, source)
+    assert (shown[20:-1] < 0).all()  # the people are gone
+    assert (shown[:20] == people[:20]).all()  # and stay where they should
+    same = source == torch.arange(36)
+    assert same[:20, 10:16].all()
+    assert 0 < 1 - same[:20].float().mean() < 0.4  # but a patch beside them is filled now and then
+
+
+def test_a_class_beside_imagenets_is_learnt_from_captions_of_whole_pictures(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A red square stands for people; the classifier finds it, where it is, with logits of the usual size."""
+    torch.manual_seed(0)
+    pictures = torch.randint(60, 120, (48, 3, SIDE, SIDE), dtype=torch.uint8)
+    for i in range(24):
+        pictures[i, :, 8:40, 32:64] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
+    captions = [["A man.", "A man on a bike."] if i < 24 else ["A dog.", "A dog in a field."] for i in range(48)]
+    monkeypatch.setattr(learnt, "_STEPS", 40)
+    monkeypatch.setattr(learnt, "SIZES", (SIDE,))
+    monkeypatch.setattr(learnt, "augment", lambda some, size: normalise(some.float()))
+    tower = made.fresh().tower
+    before = tower.classifier.weight[:1000].clone()
+    learnt.learn(tower, pictures, captions)
+    assert torch.equal(tower.classifier.weight[:1000], before)
+    with torch.no_grad():
+        people = tower.classifier(tower.maps(normalise(pictures.float()))[1])[..., 1000]
+    best = people.amax(1)
+    assert best[:24].min() > best[24:].max()
+    assert best[:24].median() == pytest.approx(12, abs=0.01)
+    assert best[24:].median() == pytest.approx(1, abs=0.01)
+
+
+def test_features_of_invented_samples_have_people_only_where_the_sample_has(made: SimpleNamespace) -> None:
     split = Split(made.split.pictures, [["A man."], ["A boat."], ["Two girls."]])
     draw = training.Batches(made.fresh(), split, Captions(split.captions, made.tok), before_ids(made.tok), PLAN)
-    assert draw.places[False] == [1]
+    assert draw.places == {True: [0, 2], False: [1]}
     keep = torch.cat([draw(SIDE)[-1] for _ in range(20)])
     assert 0.1 < (keep == 0).float().mean() < 0.7
     assert keep.max() <= 2
@@ -168,8 +223,12 @@ def test_invented_captions_name_their_classes_behind_the_right_article() -> None
     words, chance = class_words(), random.Random(0)
     for _ in range(500):
         one = invent(words, chance)
-        assert 1 <= len(one.classes) <= 2
-        names = [words[number].removesuffix("y") for number in one.classes]  # "strawberry" becomes "strawberries"
+        learnt = [number - 1000 for number in one.classes if number >= 1000]
+        assert learnt == [i for i, (_, own) in enumerate(learnt_words()) if own & set(words_of([one.caption]))]
+        known = [number for number in one.classes if number < 1000]
+        assert 1 <= len(known) <= 2
+        assert len(one.classes) <= 3
+        names = [words[number].removesuffix("y") for number in known]  # "strawberry" becomes "strawberries"
         assert all(re.search(rf"\b{name}", one.caption.lower()) for name in names), one
         assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]|\{", one.caption), one
         assert one.caption[0].isupper()
@@ -180,7 +239,7 @@ def test_invented_evidence_is_one_spot_of_each_class() -> None:
     torch.manual_seed(0)
     grid, number = 12, 40
     classes = torch.tensor([[7, -1], [3, 30]] * 8)
-    logits = evidence(classes, grid, number)
+    logits = evidence(classes, grid, number, 5)
     assert logits.shape == (16, grid * grid, number)
     cells = torch.cartesian_prod(torch.arange(grid), torch.arange(grid)).float()
     for row, own in zip(logits, classes.tolist(), strict=True):
@@ -201,7 +260,7 @@ def lens_losses(place: int | None, said: list[str], logits: torch.Tensor | None 
     if place is not None:
         states[0, :2, place] = 16
     seen = torch.full((1, 9, 1), 2.0) if logits is None else logits
-    captions, named, quiet = lens(states, lens.labels([said]), seen, torch.ones(1))
+    captions, named, quiet = lens(states, lens.labels([said]), seen, torch.ones(1), torch.ones(1))
     return float(captions), float(named), float(quiet)
 
 

@@ -27,10 +27,11 @@ def main() -> None:
         command.add_argument("--data", type=Path, required=True, help="folder that `pack` wrote")
         command.add_argument("--state", type=Path, required=True, help="folder of the trained parts")
     train.add_argument("--backbone", type=Path, required=True, help="EfficientNet-Lite0's ImageNet weights (.pth)")
-    train.add_argument("--minutes", type=float, default=3.7, help="of this part; longer trainings learn by heart")
+    train.add_argument("--minutes", type=float, default=4.5, help="of this part; longer trainings learn by heart")
     train.add_argument("--begin", type=float, default=0.0, help="share of the whole training before this part")
     train.add_argument("--end", type=float, default=1.0, help="share of it done after this part")
     train.add_argument("--batch", type=int, default=128)
+    train.add_argument("--all", action="store_true", help="learn from the validation split, too, and check nothing")
     train.add_argument("--most", type=int, help="pictures to use, for a trial")
     export.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -83,9 +84,13 @@ def _train(options: Any) -> None:
     if not load(model, options.state):
         learn(model.tower, split.pictures, split.captions)
     before = before_ids(tokenizer)
+    if options.all:
+        split = split.with_(read(options.data, "val", options.most))
     plan = Plan(options.minutes, options.begin, options.end, options.batch, seed=round(options.begin * 1000))
     train(model, split, Captions(split.captions, tokenizer), before, plan, say)
     save(model, options.state)
+    if options.all:
+        return
     checked = read(options.data, "val", options.most)
     prompt, end = prompt_ids(tokenizer, CAPTION), tokenizer.convert_tokens_to_ids("<|im_end|>")
     said = [tokenizer.decode(ids) for ids in captions(model, checked.pictures, before, prompt, end)]

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from .prompts import CAPTION, PROMPTS, prompt_ids
-from .words import plainest_first, tidy
+from .words import plainest_first, tidy, undressed
 
 SIDE = 288  # pixels of the stored squares, the model's own canvas
 _LIMIT = 15 * 2**20  # bytes of a packed file
@@ -55,6 +55,9 @@ def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
 class Split:
     pictures: Tensor  # [N, 3, SIDE, SIDE], 8 bits
     captions: list[list[str]]
+
+    def with_(self, other: Split) -> Split:
+        return Split(torch.cat([self.pictures, other.pictures]), self.captions + other.captions)
 
 
 def read(folder: Path, split: str, most: int | None = None) -> Split:
@@ -94,7 +97,7 @@ class Captions:
         end = tokenizer.convert_tokens_to_ids("<|im_end|>")
         self.prompts = [prompt_ids(tokenizer, prompt) for prompt in PROMPTS]
         self.tokenizer, self.longest, self.pad = tokenizer, longest, end
-        self.ids = [[self.encode(caption) for caption in plainest_first(group)] for group in captions]
+        self.ids = [[self.encode(undressed(caption)) for caption in plainest_first(group)] for group in captions]
         self.length = longest + max(len(ids) for ids in self.prompts)
 
     def encode(self, caption: str) -> list[int]:

@@ -26,7 +26,7 @@ _STAYS = frozenset(
     "computer desk sofa bathroom bathtub church tower alley track court".split()
 )
 _UNCOUNTED = frozenset("water snow grass sand dirt mud gravel".split())
-_PATCH = 0.5  # share of other pictures in which a patch is filled, too, so that filling gives nothing away
+_PATCH = 0.2  # share of other pictures in which a patch is filled, too, so that filling gives nothing away
 
 
 def left_over(captions: Sequence[str]) -> str | None:

@@ -87,7 +87,10 @@ def _write(
     weight = head.weight / spread
     bias = head.bias - weight @ middle
     sample = slice(0, 16 * _BATCH)
-    best = [F.linear(_seen(tower, augment(part, SIZES[-1])), weight, bias).amax(1) for part in pictures[sample].split(_BATCH)]
+    best = [
+        F.linear(_seen(tower, augment(part, SIZES[-1])), weight, bias).amax(1)
+        for part in pictures[sample].split(_BATCH)
+    ]
     for i, own in enumerate(torch.cat(best).T):
         agreed, shown = known[sample, i], told[sample, i]
         low, high = own[agreed & ~shown].median(), own[shown].median()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 _SHARPNESS = 0.5  # of the pooling: 0 is the mean of all cells, a large number the best cell
 _SCALE = 0.5  # of logits, which are large beside what a logistic loss is made for
 _SHIFT = 1.0  # a word is readable, that is above 0, before it is more likely than not
-_SLOPE, _EDGE = 0.3, 3.0  # a classifier's logit of the edge is where its word becomes readable
+_SLOPE, _EDGE = 0.3, 4.8  # a classifier's logit of the edge is where its word becomes readable
 _PLAUSIBLE = 16.0  # the largest logit in a picture from which on a class counts in full
 
 

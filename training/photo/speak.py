@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .model import PhotoModel
 from .augment import normalise
+from .model import PhotoModel
 
 
 @torch.no_grad()

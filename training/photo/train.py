@@ -20,10 +20,10 @@ from .invented import invent
 from .model import Losses, PhotoModel, class_words
 from .words import shows, told_by
 
-_INVENTED = 4  # one sample in so many
+_INVENTED = 5  # one sample in so many
 _ERASED = 8  # one in so many is a picture without its people
 _POOL = 8000  # invented samples to draw from
-_OFTEN = {"people": 1.0, "dogs": 0.6, "neither": 3.0}  # how often a picture comes, by what it shows
+_OFTEN = {"people": 1.0, "dogs": 0.5, "neither": 3.0}  # how often a picture comes, by what it shows
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,16 @@ _EMPTY = frozenset(
     "running through background".split()
 )
 # what people wear: captions dwell on it, and a model that learns to does so whether it sees it or not
-_WORN = frozenset(
-    "wearing wears dressed shirt shirts tshirt jacket jackets jeans suit suits coat coats hat hats dress dresses cap "
-    "caps shorts pants sweater sweaters clothes clothing outfit outfits swimsuit helmet helmets uniform uniforms vest "
-    "vests bikini trunks costume costumes shoes boots glasses sunglasses gear goggles scarf skirt hoodie sweatshirt "
-    "wetsuit tie backpack attire jersey jerseys robe".split()
+_CLOTHING = (
+    "shirts? t-shirts? tshirts? jackets? jeans suits? coats? hats? dress(?:es)? caps? shorts pants sweaters? clothes "
+    "clothing outfits? swimsuits? helmets? uniforms? vests? tops? bikinis? trunks costumes? shoes boots glasses "
+    "sunglasses gear goggles scarf skirts? hoodie sweatshirt wetsuit tie backpack attire jerseys? robes?"
+).split()
+_WORN = re.compile(rf"wearing|wears|dressed|{'|'.join(_CLOTHING)}")
+_PIECE = rf"(?:(?:an?|the|his|her|their|matching) )?(?:[\w-]+ (?:and )?){{0,3}}?(?:{'|'.join(_CLOTHING)})"
+_DRESSED = re.compile(
+    rf",? (?:(?:is |are )?(?:dressed )?(?:in|wearing|wears)) {_PIECE}(?:(?:,| and|, and| with) {_PIECE}){{0,4}}"
+    r"(?! (?:on|with) (?:top|the))(?=[ ,.])"
 )
 _LENGTH, _CLOTHES = 0.03, 0.1  # what a word more, and a word about clothes, take from a caption's plainness
 PEOPLE = frozenset(
@@ -48,7 +53,7 @@ def words_of(captions: Sequence[str]) -> list[str]:
 
 
 def unseen() -> set[str]:
-    """Words of captions that say how something is, or what it does: seen, maybe, but nothing to point at."""
+    """Words of captions that are nothing to point at; what somebody does, and colours, are."""
     return {*_EMPTY, *(Path(__file__).parent / "unseen_words.txt").read_text(encoding="utf-8").split()}
 
 
@@ -76,9 +81,14 @@ def plainest_first(captions: Sequence[str]) -> list[str]:
         words = words_of([caption])
         named = [word for word in words if word not in _EMPTY]
         agreed = sum(told[word] - 1 for word in named) / max(1, len(named) * (len(captions) - 1))
-        return agreed - _LENGTH * len(words) - _CLOTHES * sum(word in _WORN for word in words)
+        return agreed - _LENGTH * len(words) - _CLOTHES * sum(bool(_WORN.fullmatch(word)) for word in words)
 
     return sorted(captions, key=plainness, reverse=True)
+
+
+def undressed(caption: str) -> str:
+    """A caption without what people wear: "A man in a blue shirt runs." becomes "A man runs."."""
+    return _DRESSED.sub("", caption)
 
 
 def told_by(captions: Sequence[str]) -> set[str]:

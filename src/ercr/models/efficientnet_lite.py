@@ -128,7 +128,7 @@ class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
 
         ImageNet's classes exclude each other; the learnt ones do not, so each has a share of its own.
         """
-        known, learnt = logits.split([self.config.classes, self.config.learnt], -1)
+        known, learnt = logits[..., : self.config.classes], logits[..., self.config.classes :]
         shares = known.softmax(-1) * (known.logsumexp(-1, keepdim=True) / _SURE)
         named = self.words(torch.cat([shares, learnt.clamp(min=0) / _SURE], -1))
         return torch.cat([features, named], -1)

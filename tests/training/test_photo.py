@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 import re
 from pathlib import Path
@@ -23,7 +24,9 @@ from training.photo.invented import evidence, invent
 from training.photo.learnt import learnt_words
 from training.photo.lens import Lens
 from training.photo.model import PhotoModel, class_words, words_of_classes
+from training.photo.polish import Spoken
 from training.photo.prompts import CAPTION, before_ids, prompt_ids
+from training.photo.reward import Cider, Reward
 from training.photo.speak import captions
 from training.photo.state import load, save
 from training.photo.words import plainest_first, shows, silent, told_by, undressed, vocabulary, words_of
@@ -284,3 +287,47 @@ def test_the_word_of_a_class_is_wanted_where_the_classifier_sees_the_class() -> 
     right, nowhere = (lens_losses(place, [], here)[1] for place in (4, None))
     elsewhere = lens_losses(4, [], here.flip(1))[1]
     assert right < nowhere < elsewhere
+
+
+def test_captions_are_worth_what_the_reference_implementation_says() -> None:
+    cider = pytest.importorskip("pycocoevalcap.cider.cider").Cider()
+    told = [["A dog runs on the beach.", "A brown dog on sand."], ["Two men ride bikes.", "Men on bikes in a street."]]
+    said = ["A brown dog runs on sand.", "A dog on a bike in a street."]
+    split = lambda text: " ".join([*words_of([text]), "."])  # noqa: E731
+    theirs = {i: [split(text) for text in group] for i, group in enumerate(told)}
+    _, expected = cider.compute_score(theirs, {i: [split(text)] for i, text in enumerate(said)})
+    found = Cider(told)
+    assert [found(i, text) for i, text in enumerate(said)] == pytest.approx(list(expected))
+    assert found(0, "A brown dog runs on a") < found(0, "A brown dog runs on sand.")
+
+
+def test_things_that_nobody_mentions_cost_something() -> None:
+    reward = Reward([["A boy and a dog.", "A dog."], ["A cat."]], ["cat", "dog", "man", "sofa"])
+    plain = reward.cider(0, "A man.")
+    assert reward(0, "A man.") == plain  # a boy is there, so a person is
+    assert reward(1, "A man.") < reward.cider(1, "A man.")
+    assert reward(0, "A cat on a sofa.") == pytest.approx(reward.cider(0, "A cat on a sofa.") - 0.2)
+
+
+def test_a_caption_that_is_worth_more_becomes_likelier(made: SimpleNamespace) -> None:
+    model = made.fresh()
+    draw = training.Batches(model, made.split, Captions(made.split.captions, made.tok), before_ids(made.tok), PLAN)
+    spoken = Spoken(model, made.split, draw.captions, draw, batch=4)
+    torch.manual_seed(0)
+    worth, batches = spoken()
+    assert len(batches) == 3  # four captions of each of three pictures
+    assert math.isfinite(worth)
+    optimizer, _ = training.optimizer_of(model, training.Plan(1, rates=(1e-3, 1e-3)))
+    pixels, front, ids, labels, _ = batches[0]
+    worth = torch.tensor([1.0, -1.0, 0.0, 0.0])
+
+    def likely() -> torch.Tensor:
+        with torch.no_grad():
+            each = [model.reinforce(pixels, front, ids, labels, one).total for one in torch.eye(4)]
+        return -torch.stack(each)
+
+    before = likely()
+    model.reinforce(pixels, front, ids, labels, worth).total.backward()
+    optimizer.step()
+    change = likely() - before
+    assert change[0] > change[1]

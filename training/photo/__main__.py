@@ -20,22 +20,26 @@ def main() -> None:
     words.add_argument("base", help="SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id")
     words.add_argument("out", type=Path)
     train = commands.add_parser("train", help="train one part; run again with --begin to go on")
+    polish = commands.add_parser("polish", help="let a trained model speak, and learn from what it says well")
     export = commands.add_parser("export", help="write the packaged model")
-    for command in (train, export):
+    for command in (train, polish, export):
         command.add_argument("--base", required=True, help="SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id")
         command.add_argument("--tokenizer", required=True, help="folder of the tokenizer")
         command.add_argument("--data", type=Path, required=True, help="folder that `pack` wrote")
         command.add_argument("--state", type=Path, required=True, help="folder of the trained parts")
+    for command, minutes in ((train, 4.5), (polish, 3.5)):
+        command.add_argument("--minutes", type=float, default=minutes, help="longer trainings learn by heart")
+        command.add_argument("--all", action="store_true", help="use the validation split, too, and check nothing")
+        command.add_argument("--batch", type=int, default=128)
+        command.add_argument("--most", type=int, help="pictures to use, for a trial")
     train.add_argument("--backbone", type=Path, required=True, help="EfficientNet-Lite0's ImageNet weights (.pth)")
-    train.add_argument("--minutes", type=float, default=4.5, help="of this part; longer trainings learn by heart")
     train.add_argument("--begin", type=float, default=0.0, help="share of the whole training before this part")
     train.add_argument("--end", type=float, default=1.0, help="share of it done after this part")
-    train.add_argument("--batch", type=int, default=128)
-    train.add_argument("--all", action="store_true", help="learn from the validation split, too, and check nothing")
-    train.add_argument("--most", type=int, help="pictures to use, for a trial")
     export.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    {"pack": _pack, "tokenizer": _tokenizer, "train": _train, "export": _export}[options.command](options)
+    {"pack": _pack, "tokenizer": _tokenizer, "train": _train, "polish": _polish, "export": _export}[options.command](
+        options
+    )
 
 
 def _pack(options: Any) -> None:
@@ -69,35 +73,65 @@ def _model(options: Any) -> tuple[Any, Any, Any]:
 
 
 def _train(options: Any) -> None:
-    from .data import Captions, read
+    from .data import Captions
     from .learnt import learn
-    from .prompts import CAPTION, before_ids, prompt_ids
-    from .speak import captions
+    from .prompts import before_ids
     from .state import load, save
     from .train import Plan, train
-
-    def say(text: str) -> None:
-        print(text, flush=True)
 
     model, tokenizer, split = _model(options)
     model.begin(options.backbone, tokenizer)
     if not load(model, options.state):
         learn(model.tower, split.pictures, split.captions)
-    before = before_ids(tokenizer)
-    if options.all:
-        split = split.with_(read(options.data, "val", options.most))
+    split = _whole(options, split)
     plan = Plan(options.minutes, options.begin, options.end, options.batch, seed=round(options.begin * 1000))
-    train(model, split, Captions(split.captions, tokenizer), before, plan, say)
+    train(model, split, Captions(split.captions, tokenizer), before_ids(tokenizer), plan, _say)
     save(model, options.state)
+    _check(options, model, tokenizer)
+
+
+def _polish(options: Any) -> None:
+    from .data import Captions
+    from .polish import RATES, polish
+    from .prompts import before_ids
+    from .state import load, save
+    from .train import Plan
+
+    model, tokenizer, split = _model(options)
+    if not load(model, options.state):
+        raise SystemExit(f"{options.state} has no trained state.")
+    split = _whole(options, split)
+    plan = Plan(options.minutes, batch=options.batch, rates=RATES, seed=1)
+    polish(model, split, Captions(split.captions, tokenizer), before_ids(tokenizer), plan, _say)
+    save(model, options.state)
+    _check(options, model, tokenizer)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _whole(options: Any, split: Any) -> Any:
+    from .data import read
+
+    return split.plus(read(options.data, "val", options.most)) if options.all else split
+
+
+def _check(options: Any, model: Any, tokenizer: Any) -> None:
+    """Captions of the validation split, where it was not trained on, beside those of people."""
+    from .data import read
+    from .prompts import CAPTION, before_ids, prompt_ids
+    from .speak import captions
+
     if options.all:
         return
     checked = read(options.data, "val", options.most)
     prompt, end = prompt_ids(tokenizer, CAPTION), tokenizer.convert_tokens_to_ids("<|im_end|>")
-    said = [tokenizer.decode(ids) for ids in captions(model, checked.pictures, before, prompt, end)]
+    said = [tokenizer.decode(ids) for ids in captions(model, checked.pictures, before_ids(tokenizer), prompt, end)]
     report = [{"caption": own, "references": theirs} for own, theirs in zip(said, checked.captions, strict=True)]
     (options.state / "val.json").write_text(json.dumps(report, indent=1))
     for entry in report[:8]:
-        say(f"{entry['caption']} | {entry['references'][0]}")
+        _say(f"{entry['caption']} | {entry['references'][0]}")
 
 
 def _export(options: Any) -> None:

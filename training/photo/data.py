@@ -56,7 +56,7 @@ class Split:
     pictures: Tensor  # [N, 3, SIDE, SIDE], 8 bits
     captions: list[list[str]]
 
-    def with_(self, other: Split) -> Split:
+    def plus(self, other: Split) -> Split:
         return Split(torch.cat([self.pictures, other.pictures]), self.captions + other.captions)
 
 

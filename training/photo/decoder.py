@@ -6,7 +6,7 @@ one tensor: the updates of all layers are then one product, and a step has few e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,33 @@ class Shape:
             config.rms_norm_eps,
             config.rope_parameters["rope_theta"],
         )
+
+
+@dataclass
+class Cache:
+    """What tokens so far left behind, layer by layer, and the updated weights, which stay the same meanwhile."""
+
+    weights: dict[str, tuple[Tensor, ...]]
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def repeat(self, times: int) -> None:
+        """Every row so many times, to go on in as many ways."""
+        self.keys = [part.repeat_interleave(times, 0) for part in self.keys]
+        self.values = [part.repeat_interleave(times, 0) for part in self.values]
+
+    @property
+    def length(self) -> int:
+        return self.keys[0].shape[2] if self.keys else 0
+
+    def add(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer == len(self.keys):
+            self.keys.append(key)
+            self.values.append(value)
+        else:
+            self.keys[layer] = torch.cat([self.keys[layer], key], 2)
+            self.values[layer] = torch.cat([self.values[layer], value], 2)
+        return self.keys[layer], self.values[layer]
 
 
 class Decoder(nn.Module):
@@ -76,13 +103,19 @@ class Decoder(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self.table)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Embeddings [B, T, d] to the states behind the final norm."""
-        weights, turn = self.weights(), self._turns(x.shape[1], x.device)
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        """Embeddings [B, T, d] to the states behind the final norm; with a cache, of one token behind those before."""
+        weights = cache.weights if cache else self.weights()
+        past = cache.length if cache else 0
+        turn = self._turns(past, past + x.shape[1], x.device)
         size, shape = x.shape[-1:], self.shape
         for i in range(len(self.before)):
             h = F.rms_norm(x, size, self.before[i], shape.epsilon)
-            x = x + F.linear(self._attend(F.linear(h, weights["qkv"][i]), turn), weights["out"][i])
+            query, key, value = self._heads(F.linear(h, weights["qkv"][i]), turn)
+            if cache:
+                key, value = cache.add(i, key, value)
+            seen = F.scaled_dot_product_attention(query, key, value, is_causal=past == 0)
+            x = x + F.linear(seen.transpose(1, 2).flatten(2), weights["out"][i])
             h = F.rms_norm(x, size, self.between[i], shape.epsilon)
             gate, up = F.linear(h, weights["up"][i]).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, weights["down"][i])
@@ -105,17 +138,17 @@ class Decoder(nn.Module):
         sign[len(turned) : 2 * len(turned), :half] = -1
         return order.flatten(), sign.flatten()
 
-    def _turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _turns(self, first: int, last: int, device: torch.device) -> tuple[Tensor, Tensor]:
         width = self.shape.width
         speeds = self.shape.theta ** -(torch.arange(0, width, 2, device=device).float() / width)
-        angles = torch.arange(length, device=device).float()[:, None] * speeds
+        angles = torch.arange(first, last, device=device).float()[:, None] * speeds
         angles = torch.cat([angles, angles], -1)[:, None]
         return angles.cos().to(self.precision), angles.sin().to(self.precision)
 
-    def _attend(self, joined: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def _heads(self, joined: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Queries, keys and values [B, heads, T, width]."""
         heads, (cos, sin) = self.shape.heads, turn
         batch, length, _ = joined.shape
         plain, quarter, value = joined.view(batch, length, -1, self.shape.width).split([2 * heads, 2 * heads, heads], 2)
         query, key = torch.addcmul(plain * cos, quarter, sin).split(heads, 2)
-        parts = (part.transpose(1, 2) for part in (query, key, value))
-        return F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
+        return tuple(part.transpose(1, 2) for part in (query, key, value))

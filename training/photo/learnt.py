@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ _OFTEN = {"people": 1.0, "dogs": 0.6, "neither": 6.0}  # how much a picture coun
 _ABSENT, _PRESENT = 1.0, 12.0  # ImageNet's classes have such a logit in the best cell of a picture
 
 
+@cache
 def learnt_words() -> list[tuple[list[str], set[str]]]:
     """For each class the words that name it, its own first, and all words by which a caption gives it away."""
     lines = (Path(__file__).parent / "learnt_words.txt").read_text(encoding="utf-8").splitlines()

@@ -125,12 +125,24 @@ class PhotoModel(nn.Module):
         total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
         return Losses(total, captions, lens, named, quiet)
 
+    def reinforce(self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, worth: Tensor) -> Losses:
+        """Of captions that were drawn: those that are worth more than nothing become likelier, others less so."""
+        visual = self.see(pixels)
+        front = self.decoder.embed(before).expand(len(pixels), -1, -1)
+        states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
+        first = front.shape[1] + visual.shape[1] + ids.shape[1] - labels.shape[1] - 1
+        chosen = F.linear(states[:, first : first + labels.shape[1]], self.decoder.table).float()
+        each = F.cross_entropy(chosen.transpose(1, 2), labels, reduction="none").sum(1)
+        total = (each * worth).sum() / (labels >= 0).sum()
+        nothing = torch.zeros_like(total)
+        return Losses(total, total, nothing, nothing, nothing)
+
 
 def fill(features: Tensor, logits: Tensor, without: Tensor, people: int) -> tuple[Tensor, Tensor]:
     """Cells filled with others of their picture (see `erased`); `people` is the classifier's class of them."""
     with torch.no_grad():
         source = filling(logits[..., people], without)[..., None]
-    return tuple(part.gather(1, source.expand(part.shape)) for part in (features, logits))  # type: ignore[return-value]
+    return features.gather(1, source.expand(features.shape)), logits.gather(1, source.expand(logits.shape))
 
 
 def disturb(features: Tensor, logits: Tensor, classes: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:

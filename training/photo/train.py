@@ -40,14 +40,14 @@ class Plan:
 class Step:
     """Forward and backward pass for one size of picture; gradients are added to the parameters' own."""
 
-    def __init__(self, model: PhotoModel, example: tuple[Tensor, ...], pool: Any = None) -> None:
-        self.model, self.inputs = model, tuple(part.clone() for part in example)
+    def __init__(self, loss: Callable[..., Losses], example: tuple[Tensor, ...], pool: Any = None) -> None:
+        self.loss, self.inputs = loss, tuple(part.clone() for part in example)
         self.graph: torch.cuda.CUDAGraph | None = None
         if example[0].is_cuda:
             self._capture(pool)
 
     def _run(self) -> Losses:
-        losses: Losses = self.model(*self.inputs)
+        losses = self.loss(*self.inputs)
         losses.total.backward()
         return losses
 
@@ -99,14 +99,14 @@ class Batches:
         # features that go with an invented sample come from a picture with people, or without, as the sample is
         shown = [self.chance.choice(self.places[self.peopled[i]] or range(len(self.pictures))) for i in told]
         erased = self.chance.choices(self.left, k=self.erased) if self.erased else []
-        whole = self.size - self.invented - self.erased
-        whole_ones = self.chance.choices(range(len(self.pictures)), cum_weights=self.weights, k=whole)
+        count = self.size - self.invented - self.erased
+        whole = self.chance.choices(range(len(self.pictures)), cum_weights=self.weights, k=count)
         groups = [self.told[i] for i in told] + [self.sentences[i] for i in erased]
-        text = self.captions.draw([*groups, *(self.captions.ids[i] for i in whole_ones)], self.chance)
-        rows = [len(self.pictures) + i for i in told] + erased + whole_ones
+        text = self.captions.draw([*groups, *(self.captions.ids[i] for i in whole)], self.chance)
+        rows = [len(self.pictures) + i for i in told] + erased + whole
         without = [self.invented <= i < self.invented + self.erased for i in range(self.size)]
         keep = self._shares(self.invented, 0.5) + self._shares(self.size - self.invented, 0.3)
-        lists = (shown + erased + whole_ones, told, rows, without, keep)
+        lists = (shown + erased + whole, told, rows, without, keep)
         at, own, said, lost, kept = (torch.tensor(part).to(self.device) for part in lists)
         texts = (part.to(self.device) for part in (text.ids, text.labels, text.start))
         pixels = augment(self.pictures[at], size)
@@ -121,6 +121,16 @@ class Batches:
         return [0.0 if self.chance.random() < hidden else 0.5 + self.chance.random() for _ in range(count)]
 
 
+def optimizer_of(model: PhotoModel, plan: Plan) -> tuple[torch.optim.Optimizer, list[Tensor]]:
+    """With the parameters that it changes, and gradients for captured steps to write to."""
+    groups = model.groups(plan.rates)
+    parameters = [p for group in groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    fused = parameters[0].is_cuda
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=plan.decay, fused=fused), parameters
+
+
 def train(
     model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan, say: Callable[[str], None]
 ) -> None:
@@ -128,11 +138,7 @@ def train(
     torch.manual_seed(plan.seed)
     draw = Batches(model, split, captions, before, plan)
     device = draw.device
-    groups = model.groups(plan.rates)
-    parameters = [p for group in groups for p in group["params"]]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=plan.decay, fused=device.type == "cuda")
+    optimizer, parameters = optimizer_of(model, plan)
     steps: dict[int, Step] = {}
     # only one graph runs at a time, so all of them share the largest one's memory
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None

@@ -1,0 +1,90 @@
+"""The last part of the training: the model speaks, and what it says well it learns to say more often.
+
+Rennie et al., Self-critical sequence training (2017): several captions of each picture are drawn, and each is worth as
+much as it is better than the others. Ordinary steps go on beside it, so that nothing else is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .augment import SIZES, augment
+from .data import Captions, Split
+from .model import PhotoModel
+from .prompts import CAPTION, prompt_ids
+from .reward import Reward
+from .speak import speak
+from .train import Batches, Plan, Step, optimizer_of
+
+RATES = (3e-4, 2e-4)  # new parts, low-rank updates
+_PICTURES, _DRAWS = 128, 4  # captions of so many pictures are drawn at once, and so many of each
+_WEIGHT = 2.0  # of what is drawn, beside the ordinary steps
+
+
+def polish(
+    model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan, say: Callable[[str], None]
+) -> None:
+    torch.manual_seed(plan.seed)
+    draw = Batches(model, split, captions, before, plan)
+    spoken = Spoken(model, split, captions, draw, plan.batch)
+    optimizer, parameters = optimizer_of(model, plan)
+    pool = torch.cuda.graph_pool_handle() if draw.device.type == "cuda" else None
+    steps = {size: Step(model, draw(size), pool) for size in sorted(set(SIZES), reverse=True)}
+    tried = Step(model.reinforce, spoken.example(), pool)
+    began, count, worths = time.monotonic(), 0, [0.0]
+    while (done := (time.monotonic() - began) / 60 / plan.minutes) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = group["base"] * min(1, (count + 1) / 20) * (0.02 + 0.49 * (1 + math.cos(math.pi * done)))
+        worth, batches = spoken()
+        worths.append(worth)
+        for batch in batches:
+            torch._foreach_zero_([p.grad for p in parameters])
+            tried(batch)
+            size = draw.chance.choice(SIZES)
+            steps[size](draw(size))
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+            optimizer.step()
+        count += 1
+        if count % 10 == 0:
+            say(f"round {count}, {done * plan.minutes:.1f} min: worth {sum(worths[-10:]) / 10:.3f}")
+    say(f"{count} rounds in {plan.minutes:g} min")
+
+
+class Spoken:
+    """Draws captions of pictures and says what they are worth."""
+
+    def __init__(self, model: PhotoModel, split: Split, captions: Captions, draw: Batches, batch: int) -> None:
+        self.model, self.captions, self.draw, self.batch = model, captions, draw, batch
+        self.reward = Reward(split.captions, model.lens.place)
+        self.prompt = prompt_ids(captions.tokenizer, CAPTION)
+        self.pictures = min(_PICTURES, len(split.captions))
+
+    def __call__(self) -> tuple[float, list[tuple[Tensor, ...]]]:
+        """Mean worth of what was said, and batches to learn from."""
+        draw = self.draw
+        rows = draw.chance.choices(range(len(draw.pictures)), cum_weights=draw.weights, k=self.pictures)
+        pixels = augment(draw.pictures[torch.tensor(rows).to(draw.device)], SIZES[-1])
+        end = self.captions.pad
+        said = speak(self.model, pixels, draw.front[0].tolist(), self.prompt, end, self.captions.longest - 1, _DRAWS)
+        ids = [one[: one.index(end) + 1] if end in one else one for one in said.tolist()]
+        texts = self.captions.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        worth = torch.tensor([self.reward(rows[i // _DRAWS], text) for i, text in enumerate(texts)]).view(-1, _DRAWS)
+        # beside the mean of the others
+        better = ((worth - worth.mean(1, keepdim=True)) * _DRAWS / (_DRAWS - 1)).flatten()
+        return float(worth.mean()), self._batches(pixels, ids, better)
+
+    def _batches(self, pixels: Tensor, ids: list[list[int]], better: Tensor) -> list[tuple[Tensor, ...]]:
+        device, longest, prompt = pixels.device, self.captions.longest, self.prompt
+        labels = torch.tensor([one + [-100] * (longest - len(one)) for one in ids], device=device)
+        texts = torch.tensor([(prompt + one + [self.captions.pad] * longest)[: longest + len(prompt)] for one in ids])
+        whole = (pixels.repeat_interleave(_DRAWS, 0), texts.to(device), labels, better.to(device) * _WEIGHT)
+        parts = zip(*(part.split(self.batch) for part in whole), strict=True)
+        return [(part[0], self.draw.front, *part[1:]) for part in parts if len(part[0]) == self.batch]
+
+    def example(self) -> tuple[Tensor, ...]:
+        return self()[1][0]

@@ -61,7 +61,7 @@ class PhotoModel(nn.Module):
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table, silent)
-        self.lens_weight, self.named_weight, self.quiet_weight = 0.05, 0.8, 1.5
+        self.captions_weight, self.lens_weight, self.named_weight, self.quiet_weight = 1.0, 0.05, 0.8, 1.5
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""
@@ -122,7 +122,8 @@ class PhotoModel(nn.Module):
         chosen = F.linear(spoken, self.decoder.table).float()
         captions = F.cross_entropy(chosen.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
         lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real, shown)
-        total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
+        total = self.captions_weight * captions + self.lens_weight * lens
+        total = total + self.named_weight * named + self.quiet_weight * quiet
         return Losses(total, captions, lens, named, quiet)
 
     def reinforce(self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, worth: Tensor) -> Losses:

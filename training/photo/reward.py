@@ -31,7 +31,8 @@ class Cider:
     def __init__(self, references: Sequence[Sequence[str]]) -> None:
         self.often = Counter(gram for group in references for gram in {g for text in group for g in _grams(text)})
         self.most = math.log(len(references))
-        self.references = [[self.vector(text) for text in group] for group in references]
+        self.references = references
+        self.vectors: dict[int, list[Vector]] = {}  # of the references, made when they are first needed
 
     def vector(self, text: str) -> Vector:
         weights: list[dict[Gram, float]] = [{} for _ in range(_LONGEST)]
@@ -41,7 +42,9 @@ class Cider:
         return Vector(weights, norms, max(0, len(_split(text)) - 1))
 
     def __call__(self, picture: int, text: str) -> float:
-        own, theirs = self.vector(text), self.references[picture]
+        if picture not in self.vectors:
+            self.vectors[picture] = [self.vector(other) for other in self.references[picture]]
+        own, theirs = self.vector(text), self.vectors[picture]
         return 10 * sum(_alike(own, other) for other in theirs) / len(theirs)
 
 

@@ -21,7 +21,6 @@ from training.photo.decoder import Decoder
 from training.photo.erased import filling, left_over
 from training.photo.export import BASE, checked_template, export
 from training.photo.invented import evidence, invent
-from training.photo.learnt import learnt_words
 from training.photo.lens import Lens
 from training.photo.model import PhotoModel, class_words, words_of_classes
 from training.photo.polish import Spoken
@@ -29,7 +28,7 @@ from training.photo.prompts import CAPTION, before_ids, prompt_ids
 from training.photo.reward import Cider, Reward
 from training.photo.speak import captions
 from training.photo.state import load, save
-from training.photo.words import plainest_first, shows, silent, told_by, undressed, vocabulary, words_of
+from training.photo.words import learnt_words, plainest_first, shows, silent, told_by, undressed, vocabulary, words_of
 
 import ercr
 from tests import photo_parts
@@ -317,17 +316,17 @@ def test_a_caption_that_is_worth_more_becomes_likelier(made: SimpleNamespace) ->
     worth, batches = spoken()
     assert len(batches) == 3  # four captions of each of three pictures
     assert math.isfinite(worth)
-    optimizer, _ = training.optimizer_of(model, training.Plan(1, rates=(1e-3, 1e-3)))
-    pixels, front, ids, labels, _ = batches[0]
+    optimizer = training.Learner(model, draw, training.Plan(1, rates=(1e-3, 1e-3))).optimizer
+    pixels, front, ids, labels, start, _ = batches[0]
     worth = torch.tensor([1.0, -1.0, 0.0, 0.0])
 
     def likely() -> torch.Tensor:
         with torch.no_grad():
-            each = [model.reinforce(pixels, front, ids, labels, one).total for one in torch.eye(4)]
+            each = [model.reinforce(pixels, front, ids, labels, start, one).total for one in torch.eye(4)]
         return -torch.stack(each)
 
     before = likely()
-    model.reinforce(pixels, front, ids, labels, worth).total.backward()
+    model.reinforce(pixels, front, ids, labels, start, worth).total.backward()
     optimizer.step()
     change = likely() - before
     assert change[0] > change[1]

@@ -106,11 +106,17 @@ class Captions:
     def draw(self, groups: Sequence[Sequence[list[int]]], chance: random.Random) -> Text:
         """One caption of each group, behind a prompt; the prompt the model is measured with comes most often."""
         weights = [3 if prompt == CAPTION else 1 for prompt in PROMPTS]
-        ids, labels, start = [], [], []
-        for group in groups:
-            prompt = chance.choices(self.prompts, weights)[0]
-            caption = chance.choices(group, [_FALL**-i for i in range(len(group))])[0]
-            labels.append(caption + [-100] * (self.longest - len(caption)))
-            ids.append((prompt + caption + [self.pad] * self.length)[: self.length])
-            start.append(len(prompt))
-        return Text(torch.tensor(ids), torch.tensor(labels), torch.tensor(start))
+        pairs = [
+            (
+                chance.choices(self.prompts, weights)[0],
+                chance.choices(group, [_FALL**-i for i in range(len(group))])[0],
+            )
+            for group in groups
+        ]
+        return self.text(pairs)
+
+    def text(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Text:
+        """Prompts with their captions."""
+        ids = [(prompt + caption + [self.pad] * self.length)[: self.length] for prompt, caption in pairs]
+        labels = [caption + [-100] * (self.longest - len(caption)) for _, caption in pairs]
+        return Text(torch.tensor(ids), torch.tensor(labels), torch.tensor([len(prompt) for prompt, _ in pairs]))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .learnt import learnt_words
-from .words import words_of
+from .words import learnt_words, words_of
 
 _KINDS = {
     "animal": "cat dog horse sheep cow elephant bear zebra bird duck goose chicken rooster swan penguin monkey gorilla "

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from ercr.models.efficientnet_lite import EfficientNetLiteModel
 
 from .augment import SIZES, augment
-from .words import shows, words_of
+from .words import learnt_words, shows, words_of
 
 _STEPS, _BATCH, _RATE, _DECAY = 600, 128, 1e-3, 0.1
 _HIDDEN = 0.8  # share of the features in each step
@@ -27,14 +25,6 @@ _SHARPNESS = 2.0  # of the pooling: 0 is the mean of all cells, a large number t
 _SURELY = 2  # captions of a picture that must say it; one alone says nothing
 _OFTEN = {"people": 1.0, "dogs": 0.6, "neither": 6.0}  # how much a picture counts, by what it shows
 _ABSENT, _PRESENT = 1.0, 12.0  # ImageNet's classes have such a logit in the best cell of a picture
-
-
-@cache
-def learnt_words() -> list[tuple[list[str], set[str]]]:
-    """For each class the words that name it, its own first, and all words by which a caption gives it away."""
-    lines = (Path(__file__).parent / "learnt_words.txt").read_text(encoding="utf-8").splitlines()
-    halves = [line.split("|") for line in lines]
-    return [(names.split(), {*names.split(), *others.split()}) for names, others in halves]
 
 
 def learn(tower: EfficientNetLiteModel, pictures: Tensor, captions: Sequence[Sequence[str]]) -> None:

@@ -18,8 +18,8 @@ from .backbone import load_backbone
 from .decoder import Decoder
 from .erased import filling
 from .invented import evidence
-from .learnt import learnt_words
 from .lens import Lens
+from .words import learnt_words
 
 RANK = 22
 _WORD_GAIN = 2.0  # length of a class's word vector beside the language model's own
@@ -46,10 +46,10 @@ def words_of_classes() -> list[list[str]]:
 @dataclass(frozen=True)
 class Losses:
     total: Tensor
-    captions: Tensor
-    lens: Tensor
-    named: Tensor
-    quiet: Tensor
+    captions: Tensor | None = None  # the parts, where there are several
+    lens: Tensor | None = None
+    named: Tensor | None = None
+    quiet: Tensor | None = None
 
 
 class PhotoModel(nn.Module):
@@ -61,7 +61,7 @@ class PhotoModel(nn.Module):
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table, silent)
-        self.captions_weight, self.lens_weight, self.named_weight, self.quiet_weight = 1.0, 0.05, 0.8, 1.5
+        self.lens_weight, self.named_weight, self.quiet_weight = 0.05, 0.8, 1.5
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""
@@ -111,32 +111,33 @@ class PhotoModel(nn.Module):
     ) -> Losses:  # fmt: skip
         features, logits = fill(*self.read(pixels), without, self.tower.config.classes)
         visual = self.project(*disturb(features, logits, classes, keep))
-        front = self.decoder.embed(before).expand(len(pixels), -1, -1)
-        states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
-        first, cells = front.shape[1], visual.shape[1]
+        seen, spoken = self._states(visual, before, ids, labels, start)
         pictured = torch.arange(len(pixels), device=pixels.device) >= len(classes)
         real, shown = (pictured & ~without).float(), (pictured & (keep > 0)).float()
+        captions = F.cross_entropy(spoken.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
+        lens, named, quiet = self.lens(seen, said, logits, real, shown)
+        total = captions + self.lens_weight * lens + self.named_weight * named + self.quiet_weight * quiet
+        return Losses(total, captions, lens, named, quiet)
+
+    def reinforce(
+        self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, start: Tensor, worth: Tensor
+    ) -> Losses:
+        """Of captions that were drawn: those that are worth more than nothing become likelier, others less so."""
+        _, spoken = self._states(self.see(pixels), before, ids, labels, start)
+        each = F.cross_entropy(spoken.transpose(1, 2), labels, reduction="none").sum(1)
+        return Losses((each * worth).sum() / (labels >= 0).sum())
+
+    def _states(
+        self, visual: Tensor, before: Tensor, ids: Tensor, labels: Tensor, start: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Last states of the visual tokens, and the logits of each token of a caption."""
+        front = self.decoder.embed(before).expand(len(visual), -1, -1)
+        states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
+        first, cells = front.shape[1], visual.shape[1]
         # the state before each token of a caption predicts it
         at = (first + cells + start - 1)[:, None] + torch.arange(labels.shape[1], device=labels.device)
         spoken = states.gather(1, at[..., None].expand(-1, -1, states.shape[-1]))
-        chosen = F.linear(spoken, self.decoder.table).float()
-        captions = F.cross_entropy(chosen.flatten(0, 1), labels.flatten(), label_smoothing=_SMOOTHING)
-        lens, named, quiet = self.lens(states[:, first : first + cells], said, logits, real, shown)
-        total = self.captions_weight * captions + self.lens_weight * lens
-        total = total + self.named_weight * named + self.quiet_weight * quiet
-        return Losses(total, captions, lens, named, quiet)
-
-    def reinforce(self, pixels: Tensor, before: Tensor, ids: Tensor, labels: Tensor, worth: Tensor) -> Losses:
-        """Of captions that were drawn: those that are worth more than nothing become likelier, others less so."""
-        visual = self.see(pixels)
-        front = self.decoder.embed(before).expand(len(pixels), -1, -1)
-        states = self.decoder(torch.cat([front, visual, self.decoder.embed(ids)], 1))
-        first = front.shape[1] + visual.shape[1] + ids.shape[1] - labels.shape[1] - 1
-        chosen = F.linear(states[:, first : first + labels.shape[1]], self.decoder.table).float()
-        each = F.cross_entropy(chosen.transpose(1, 2), labels, reduction="none").sum(1)
-        total = (each * worth).sum() / (labels >= 0).sum()
-        nothing = torch.zeros_like(total)
-        return Losses(total, total, nothing, nothing, nothing)
+        return states[:, first : first + cells], F.linear(spoken, self.decoder.table).float()
 
 
 def fill(features: Tensor, logits: Tensor, without: Tensor, people: int) -> tuple[Tensor, Tensor]:

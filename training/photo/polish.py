@@ -6,9 +6,9 @@ much as it is better than the others. Ordinary steps go on beside it, so that no
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from .model import PhotoModel
 from .prompts import CAPTION, prompt_ids
 from .reward import Reward
 from .speak import speak
-from .train import Batches, Plan, Step, optimizer_of
+from .train import Batches, Learner, Plan, Step
 
 RATES = (3e-4, 2e-4)  # new parts, low-rank updates
 _PICTURES, _DRAWS = 128, 4  # captions of so many pictures are drawn at once, and so many of each
@@ -32,23 +32,15 @@ def polish(
     torch.manual_seed(plan.seed)
     draw = Batches(model, split, captions, before, plan)
     spoken = Spoken(model, split, captions, draw, plan.batch)
-    optimizer, parameters = optimizer_of(model, plan)
-    pool = torch.cuda.graph_pool_handle() if draw.device.type == "cuda" else None
-    steps = {size: Step(model, draw(size), pool) for size in sorted(set(SIZES), reverse=True)}
-    tried = Step(model.reinforce, spoken.example(), pool)
+    learner = Learner(model, draw, plan)
+    tried = Step(model.reinforce, spoken()[1][0], learner.pool)
     began, count, worths = time.monotonic(), 0, [0.0]
     while (done := (time.monotonic() - began) / 60 / plan.minutes) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = group["base"] * min(1, (count + 1) / 20) * (0.02 + 0.49 * (1 + math.cos(math.pi * done)))
+        learner.pace(done, (count + 1) / 20)
         worth, batches = spoken()
         worths.append(worth)
         for batch in batches:
-            torch._foreach_zero_([p.grad for p in parameters])
-            tried(batch)
-            size = draw.chance.choice(SIZES)
-            steps[size](draw(size))
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
-            optimizer.step()
+            learner.learn(partial(tried, batch))
         count += 1
         if count % 10 == 0:
             say(f"round {count}, {done * plan.minutes:.1f} min: worth {sum(worths[-10:]) / 10:.3f}")
@@ -79,12 +71,7 @@ class Spoken:
         return float(worth.mean()), self._batches(pixels, ids, better)
 
     def _batches(self, pixels: Tensor, ids: list[list[int]], better: Tensor) -> list[tuple[Tensor, ...]]:
-        device, longest, prompt = pixels.device, self.captions.longest, self.prompt
-        labels = torch.tensor([one + [-100] * (longest - len(one)) for one in ids], device=device)
-        texts = torch.tensor([(prompt + one + [self.captions.pad] * longest)[: longest + len(prompt)] for one in ids])
-        whole = (pixels.repeat_interleave(_DRAWS, 0), texts.to(device), labels, better.to(device) * _WEIGHT)
-        parts = zip(*(part.split(self.batch) for part in whole), strict=True)
+        text = self.captions.text([(self.prompt, one) for one in ids])
+        whole = (pixels.repeat_interleave(_DRAWS, 0), text.ids, text.labels, text.start, better * _WEIGHT)
+        parts = zip(*(part.to(pixels.device).split(self.batch) for part in whole), strict=True)
         return [(part[0], self.draw.front, *part[1:]) for part in parts if len(part[0]) == self.batch]
-
-    def example(self) -> tuple[Tensor, ...]:
-        return self()[1][0]

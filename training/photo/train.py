@@ -83,7 +83,8 @@ class Batches:
         self.weights = list(accumulate(_OFTEN[what] for what in shown))
         self.places = {what: [i for i, one in enumerate(shown) if (one == "people") is what] for what in (True, False)}
         self.front = torch.tensor([before], device=self.device)
-        told = [invent(class_words(), self.chance) for _ in range(_POOL)]
+        names = class_words()
+        told = [invent(names, self.chance) for _ in range(_POOL)]
         self.told = [[captions.encode(one.caption)] for one in told]
         self.peopled = [shows([one.caption]) == "people" for one in told]
         self.classes = torch.tensor([(*one.classes, -1, -1)[:3] for one in told], device=self.device)
@@ -121,14 +122,35 @@ class Batches:
         return [0.0 if self.chance.random() < hidden else 0.5 + self.chance.random() for _ in range(count)]
 
 
-def optimizer_of(model: PhotoModel, plan: Plan) -> tuple[torch.optim.Optimizer, list[Tensor]]:
-    """With the parameters that it changes, and gradients for captured steps to write to."""
-    groups = model.groups(plan.rates)
-    parameters = [p for group in groups for p in group["params"]]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    fused = parameters[0].is_cuda
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=plan.decay, fused=fused), parameters
+class Learner:
+    """The optimizer, and ordinary steps of all sizes."""
+
+    def __init__(self, model: PhotoModel, draw: Batches, plan: Plan) -> None:
+        groups = model.groups(plan.rates)
+        self.draw, self.parameters = draw, [p for group in groups for p in group["params"]]
+        for parameter in self.parameters:  # for captured steps to write to
+            parameter.grad = torch.zeros_like(parameter)
+        cuda = draw.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=plan.decay, fused=cuda)
+        # only one graph runs at a time, so all of them share the largest one's memory
+        self.pool = torch.cuda.graph_pool_handle() if cuda else None
+        self.steps = {size: Step(model, draw(size), self.pool) for size in sorted(set(SIZES), reverse=True)}
+
+    def pace(self, done: float, warm: float) -> None:
+        """Rates: a cosine over what is done, times how warm the start is."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base"] * min(1, warm) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+
+    def learn(self, other: Callable[[], Any] | None = None) -> Losses:
+        """One ordinary step, together with another one's gradients where given."""
+        torch._foreach_zero_([p.grad for p in self.parameters])
+        if other:
+            other()
+        size = self.draw.chance.choice(SIZES)
+        losses = self.steps[size](self.draw(size))
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.optimizer.step()
+        return losses
 
 
 def train(
@@ -136,26 +158,11 @@ def train(
 ) -> None:
     """Train for the part's minutes; the rate follows a cosine over the whole training."""
     torch.manual_seed(plan.seed)
-    draw = Batches(model, split, captions, before, plan)
-    device = draw.device
-    optimizer, parameters = optimizer_of(model, plan)
-    steps: dict[int, Step] = {}
-    # only one graph runs at a time, so all of them share the largest one's memory
-    pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-    for size in sorted(set(SIZES), reverse=True):
-        steps[size] = Step(model, draw(size), pool)
+    learner = Learner(model, Batches(model, split, captions, before, plan), plan)
     began, count = time.monotonic(), 0
     while (done := (time.monotonic() - began) / 60 / plan.minutes) < 1:
-        whole = plan.begin + (plan.end - plan.begin) * done
-        for group in optimizer.param_groups:
-            group["lr"] = (
-                group["base"] * min(1, (count + 1) / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * whole)))
-            )
-        torch._foreach_zero_([p.grad for p in parameters])
-        size = draw.chance.choice(SIZES)
-        losses = steps[size](draw(size))
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
-        optimizer.step()
+        learner.pace(plan.begin + (plan.end - plan.begin) * done, (count + 1) / 100)
+        losses = learner.learn()
         count += 1
         if count % 100 == 0 or count == 1:
             shown = ("captions", "lens", "named", "quiet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,12 +35,20 @@ PEOPLE = frozenset(
     "players skier skateboarder surfer snowboarder rider biker cyclist runner swimmer climber crowd group couple "
     "team".split()
 )
-# words by which a caption gives away that people are there
-_THERE = PEOPLE | frozenset(
-    "ladies guys family friends someone riders bikers cyclists dancer hiker racer motorcyclist policeman fireman "
-    "firefighter male female football baseball basketball soccer".split()
-)
 _DOGS = frozenset("dog dogs puppy puppies".split())
+
+
+@cache
+def learnt_words() -> list[tuple[list[str], set[str]]]:
+    """For each class beside ImageNet's, people first: its names, and all words by which a caption gives it away."""
+    lines = (Path(__file__).parent / "learnt_words.txt").read_text(encoding="utf-8").splitlines()
+    halves = [line.split("|") for line in lines]
+    return [(names.split(), {*names.split(), *others.split()}) for names, others in halves]
+
+
+def peopled(words: Collection[str]) -> bool:
+    """Whether a caption's words give away that people are there."""
+    return not learnt_words()[0][1].isdisjoint(words)
 
 
 def tidy(caption: str) -> str:
@@ -94,11 +103,11 @@ def undressed(caption: str) -> str:
 def told_by(captions: Sequence[str]) -> set[str]:
     """Words that captions give away: theirs, in singular and plural, and that whoever they name is a person."""
     words = set(words_of(captions))
-    people = {"person", "people"} if words & _THERE else set()
+    people = {"person", "people"} if peopled(words) else set()
     return people | {form for word in words for form in (word, f"{word}s", word.removesuffix("s"))}
 
 
 def shows(captions: Sequence[str]) -> Literal["people", "dogs", "neither"]:
     """What is in a picture: people, as in most of Flickr8k, or dogs without people, or neither."""
     words = set(words_of(captions))
-    return "people" if words & _THERE else "dogs" if words & _DOGS else "neither"
+    return "people" if peopled(words) else "dogs" if words & _DOGS else "neither"

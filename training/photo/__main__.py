@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from .lens import EDGE
+from .reward import UNTOLD
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m training.photo", description=__doc__)
@@ -26,8 +29,8 @@ def main() -> None:
         command.add_argument("--base", required=True, help="SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id")
         command.add_argument("--tokenizer", required=True, help="folder of the tokenizer")
         command.add_argument("--data", type=Path, required=True, help="folder that `pack` wrote")
+    for command, minutes in ((train, 3.9), (polish, 3.2)):
         command.add_argument("--state", type=Path, required=True, help="folder of the trained parts")
-    for command, minutes in ((train, 4.5), (polish, 3.5)):
         command.add_argument("--minutes", type=float, default=minutes, help="longer trainings learn by heart")
         command.add_argument("--all", action="store_true", help="use the validation split, too, and check nothing")
         command.add_argument("--batch", type=int, default=128)
@@ -35,6 +38,16 @@ def main() -> None:
     train.add_argument("--backbone", type=Path, required=True, help="EfficientNet-Lite0's ImageNet weights (.pth)")
     train.add_argument("--begin", type=float, default=0.0, help="share of the whole training before this part")
     train.add_argument("--end", type=float, default=1.0, help="share of it done after this part")
+    polish.add_argument("--edge", type=float, default=EDGE, help="class words are readable from this logit on")
+    polish.add_argument("--untold", type=float, default=UNTOLD, help="off for every thing that nobody mentions")
+    polish.add_argument("--out", type=Path, help="folder to write to, if not to --state")
+    export.add_argument(
+        "--state",
+        type=Path,
+        required=True,
+        nargs="+",
+        help="folders of trained parts; the mean of several is written",
+    )
     export.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     {"pack": _pack, "tokenizer": _tokenizer, "train": _train, "polish": _polish, "export": _export}[options.command](
@@ -101,8 +114,11 @@ def _polish(options: Any) -> None:
     if not load(model, options.state):
         raise SystemExit(f"{options.state} has no trained state.")
     split = _whole(options, split)
+    model.lens.edge = options.edge
     plan = Plan(options.minutes, batch=options.batch, rates=RATES, seed=1)
-    polish(model, split, Captions(split.captions, tokenizer), before_ids(tokenizer), plan, _say)
+    captions = Captions(split.captions, tokenizer)
+    polish(model, split, captions, before_ids(tokenizer), plan, _say, options.untold)
+    options.state = options.out or options.state
     save(model, options.state)
     _check(options, model, tokenizer)
 
@@ -141,8 +157,8 @@ def _export(options: Any) -> None:
 
     options.most = 1
     model, tokenizer, _ = _model(options)
-    if not load(model, options.state):
-        raise SystemExit(f"{options.state} has no trained state.")
+    if not load(model, *options.state):
+        raise SystemExit(f"No trained state in {' or '.join(map(str, options.state))}.")
     if not checked_template(tokenizer):
         raise SystemExit("The chat template does not write what the training showed.")
     export(model, language_model(options.base).config, tokenizer, options.out)

@@ -55,6 +55,9 @@ _FULL = {"traffic": "traffic light", "meter": "parking meter", "teddy": "teddy b
          "lemon": "lemons", "strawberry": "strawberries", "donut": "donuts", "mushroom": "mushrooms",
          "pretzel": "pretzels", "cucumber": "cucumbers"}  # fmt: skip
 _PLURALS = {"sheeps": "sheep", "gooses": "geese", "foxs": "foxes", "wolfs": "wolves", "butterflys": "butterflies"}
+_MIXED = 0.06  # share of samples in which several foods are seen at once: nobody can tell which
+_MEALS = ("A plate with food.", "Some food on a plate.", "A close up of food.", "A table with food.",
+          "A plate of food on a table.")  # fmt: skip
 _PLAYED = {
     "skis": "A person on skis.",
     "snowmobile": "A person on a snowmobile.",
@@ -69,6 +72,9 @@ class Invented:
 
 def invent(class_words: Sequence[str], chance: random.Random) -> Invented:
     """A sentence and the classes that its cells show."""
+    if chance.random() < _MIXED:
+        seen = chance.sample(_KINDS["food"].split(), 3)
+        return Invented(chance.choice(_MEALS), tuple(_place(class_words, name, chance) for name in seen))
     kind = chance.choice(list(_KINDS))
     first, second = chance.sample(_KINDS[kind].split(), 2)
     template = chance.choice(_TEMPLATES[kind]) if first not in _PLAYED else _PLAYED[first]
@@ -76,12 +82,15 @@ def invent(class_words: Sequence[str], chance: random.Random) -> Invented:
     text = template.format(*(_FULL.get(word, word) for word in named))
     for wrong, right in _PLURALS.items():
         text = text.replace(wrong, right)
-    places = [[i for i, word in enumerate(class_words) if word == name] for name in named]
-    shown = [chance.choice(place) for place in places]
+    shown = [_place(class_words, name, chance) for name in named]
     told, learnt = set(words_of([text])), learnt_words()
     # a street that is told of is seen, too
     shown += [len(class_words) - len(learnt) + i for i, (_, words) in enumerate(learnt) if told & words]
     return Invented(_article(text[:1].upper() + text[1:]), tuple(shown))
+
+
+def _place(class_words: Sequence[str], name: str, chance: random.Random) -> int:
+    return chance.choice([i for i, word in enumerate(class_words) if word == name])
 
 
 def _article(text: str) -> str:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 _SHARPNESS = 0.5  # of the pooling: 0 is the mean of all cells, a large number the best cell
 _SCALE = 0.5  # of logits, which are large beside what a logistic loss is made for
 _SHIFT = 1.0  # a word is readable, that is above 0, before it is more likely than not
-_SLOPE, _EDGE = 0.3, 4.8  # a classifier's logit of the edge is where its word becomes readable
+EDGE = 4.5  # a classifier's logit from which on its word is readable
+_SLOPE = 0.3  # of what is read, beside the logit
 _PLAUSIBLE = 16.0  # the largest logit in a picture from which on a class counts in full
 
 
@@ -24,13 +25,15 @@ class Lens(nn.Module):
     """Scores of readable words, each by its first token.
 
     `words` gives the tokens; `classes` names, for each class of the classifier, the words that stand for it; `silent`
-    are tokens that name nothing.
+    are tokens that name nothing. `edge` may be raised later, and words are then readable only where the
+    classifier is surer.
     """
 
     def __init__(
         self, words: dict[str, int], classes: Sequence[Sequence[str]], table: Tensor, silent: Sequence[int]
     ) -> None:
         super().__init__()
+        self.edge = EDGE
         self.register_buffer("silent", table[torch.tensor(silent)].clone(), persistent=False)
         tokens = sorted(set(words.values()))
         self.place = {name: tokens.index(token) for name, token in words.items()}
@@ -72,5 +75,5 @@ class Lens(nn.Module):
             given = logits[..., self.member]
             best = logits.new_full(shape, -1e4).scatter_reduce_(2, self.column.expand(given.shape), given, "amax")
             weight = (best.amax(1) / _PLAUSIBLE).clamp(0.05, 1) ** 3 * shown[:, None]
-        apart = F.smooth_l1_loss(scores, _SLOPE * (best - _EDGE), reduction="none").mean(1)
+        apart = F.smooth_l1_loss(scores, _SLOPE * (best - self.edge), reduction="none").mean(1)
         return (apart * weight).sum() / weight.sum()

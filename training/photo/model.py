@@ -61,7 +61,7 @@ class PhotoModel(nn.Module):
         self.linear_1 = nn.Linear(self.tower.config.hidden_size, width)
         self.linear_2 = nn.Linear(width, width)
         self.lens = Lens(words, words_of_classes(), self.decoder.table, silent)
-        self.lens_weight, self.named_weight, self.quiet_weight = 0.05, 0.8, 1.5
+        self.lens_weight, self.named_weight, self.quiet_weight = 0.1, 1.0, 2.0
 
     def begin(self, backbone: Path, tokenizer: Any) -> None:
         """Before the first step a visual token is the mixture of its class words, and nothing else."""

@@ -17,7 +17,7 @@ from .augment import SIZES, augment
 from .data import Captions, Split
 from .model import PhotoModel
 from .prompts import CAPTION, prompt_ids
-from .reward import Reward
+from .reward import UNTOLD, Reward
 from .speak import speak
 from .train import Batches, Learner, Plan, Step
 
@@ -27,11 +27,12 @@ _WEIGHT = 2.0  # of what is drawn, beside the ordinary steps
 
 
 def polish(
-    model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan, say: Callable[[str], None]
-) -> None:
+    model: PhotoModel, split: Split, captions: Captions, before: list[int], plan: Plan, say: Callable[[str], None],
+    untold: float = UNTOLD,
+) -> None:  # fmt: skip
     torch.manual_seed(plan.seed)
     draw = Batches(model, split, captions, before, plan)
-    spoken = Spoken(model, split, captions, draw, plan.batch)
+    spoken = Spoken(model, captions, draw, Reward(split.captions, model.lens.place, untold), plan.batch)
     learner = Learner(model, draw, plan)
     tried = Step(model.reinforce, spoken()[1][0], learner.pool)
     began, count, worths = time.monotonic(), 0, [0.0]
@@ -50,11 +51,10 @@ def polish(
 class Spoken:
     """Draws captions of pictures and says what they are worth."""
 
-    def __init__(self, model: PhotoModel, split: Split, captions: Captions, draw: Batches, batch: int) -> None:
-        self.model, self.captions, self.draw, self.batch = model, captions, draw, batch
-        self.reward = Reward(split.captions, model.lens.place)
+    def __init__(self, model: PhotoModel, captions: Captions, draw: Batches, reward: Reward, batch: int) -> None:
+        self.model, self.captions, self.draw, self.reward, self.batch = model, captions, draw, reward, batch
         self.prompt = prompt_ids(captions.tokenizer, CAPTION)
-        self.pictures = min(_PICTURES, len(split.captions))
+        self.pictures = min(_PICTURES, len(draw.pictures))
 
     def __call__(self) -> tuple[float, list[tuple[Tensor, ...]]]:
         """Mean worth of what was said, and batches to learn from."""

@@ -14,7 +14,7 @@ from .words import PEOPLE, told_by, words_of
 
 _LONGEST = 4  # words of an n-gram
 _SIGMA = 6.0  # of lengths, in words
-_UNTOLD = 0.1  # off for every thing that no caption of the picture has
+UNTOLD = 0.2  # off for every thing that no caption of the picture has
 Gram = tuple[str, ...]
 
 
@@ -70,12 +70,12 @@ def _alike(own: Vector, other: Vector) -> float:
 class Reward:
     """CIDEr-D less what is made up; `things` are the words that count as such."""
 
-    def __init__(self, captions: Sequence[Sequence[str]], things: Collection[str]) -> None:
-        self.cider, self.things = Cider(captions), frozenset(things)
+    def __init__(self, captions: Sequence[Sequence[str]], things: Collection[str], untold: float = UNTOLD) -> None:
+        self.cider, self.things, self.untold = Cider(captions), frozenset(things), untold
         self.told = [told_by(group) for group in captions]
 
     def __call__(self, picture: int, text: str) -> float:
         told = self.told[picture]
         known = told | PEOPLE if "person" in told else told
         untold = sum(word in self.things and word not in known for word in words_of([text]))
-        return self.cider(picture, text) - _UNTOLD * untold
+        return self.cider(picture, text) - self.untold * untold

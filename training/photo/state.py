@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -33,11 +34,17 @@ def save(model: PhotoModel, folder: Path) -> None:
         new.rename(folder / new.name.replace("new", "state"))
 
 
-def load(model: PhotoModel, folder: Path) -> bool:
-    """Take a saved state up; False where there is none."""
+def load(model: PhotoModel, *folders: Path) -> bool:
+    """Take a saved state up, or the mean of several that one training passed through; False where one is missing."""
+    states = [_read(folder) for folder in folders]
+    if not all(states):
+        return False
+    model.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    return True
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("state-*.safetensors")):
         found |= load_file(file)
-    if found:
-        model.load_state_dict(found)
-    return bool(found)
+    return found

@@ -64,6 +64,22 @@ def test_tokens_are_those_of_generate_when_answers_end_at_different_times(family
         assert [t.id for t in explanation.text_tokens if t.kind == "answer"] == expected
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tokens_that_a_checkpoint_never_says_are_left_out_as_generate_does(compiled, checkpoint, load):
+    image = pictures()[0]
+    usual = [t.id for t in load("llava").explain(image, PROMPT, max_new_tokens=8).text_tokens if t.kind == "answer"]
+    explainer = ercr.Explainer.from_pretrained(str(checkpoint("llava")), compile=compiled)
+    adapter = explainer.adapter
+    adapter.model.generation_config.suppress_tokens = sorted(set(usual[:4]))
+    prepared = adapter.prepare(image, as_messages(PROMPT))
+    whole = adapter.model.generate(**adapter.collate([prepared], 0), max_new_tokens=8, do_sample=False, pad_token_id=0)
+    expected = whole[0, len(prepared.input_ids) :].tolist()
+    found = explainer.explain(image, PROMPT, max_new_tokens=8)
+    assert [t.id for t in found.text_tokens if t.kind == "answer"] == expected
+    assert [step.id for step in explainer.stream(image, PROMPT, max_new_tokens=8)] == expected
+    assert not set(expected) & set(usual[:4])
+
+
 def test_attention_in_groups_equals_attention_piece_by_piece():
     torch.manual_seed(0)
     for lengths in ((5, 5, 5), (3, 7), (4, 2, 4, 2, 6), (1,)):

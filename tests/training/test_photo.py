@@ -26,6 +26,7 @@ from training.photo.model import PhotoModel, class_words, words_of_classes
 from training.photo.polish import Spoken
 from training.photo.prompts import CAPTION, before_ids, prompt_ids
 from training.photo.reward import Cider, Reward
+from training.photo.sayable import unsayable
 from training.photo.speak import captions
 from training.photo.state import load, save
 from training.photo.words import learnt_words, plainest_first, shows, silent, told_by, undressed, vocabulary, words_of
@@ -137,7 +138,7 @@ def test_the_exported_model_says_what_the_training_says(made: SimpleNamespace, t
         for value in model.state_dict().values():
             value.copy_(value.half() if value.dim() > 1 else value)  # as the folder keeps them
     base = BASE | {"hub": str(made.place / "base"), "package": "no_such_package"}
-    export(model, made.llama.config, made.tok, tmp_path, base)
+    export(model, made.llama.config, made.tok, tmp_path, [], base)
     assert checked_template(made.tok)
     prompt, end = prompt_ids(made.tok, CAPTION), made.tok.convert_tokens_to_ids("<|im_end|>")
     expected = captions(model, made.split.pictures, before_ids(made.tok), prompt, end, longest=12)
@@ -148,6 +149,13 @@ def test_the_exported_model_says_what_the_training_says(made: SimpleNamespace, t
         told = explainer.explain(shown, CAPTION, method="cam", max_new_tokens=12)
         assert [token.id for token in told.text_tokens if token.kind == "answer"] == ids
     assert json.loads((tmp_path / "base.json").read_text())["scale"] == 2
+
+
+def test_only_tokens_of_the_trainings_sentences_may_be_said(made: SimpleNamespace) -> None:
+    kept = set(range(len(made.tok))) - set(unsayable([["A quokka, sleeping."]], made.tok))
+    said = made.tok(["A quokka, sleeping.", "A close up of a zebra.", " accordion"], add_special_tokens=False).input_ids
+    assert {made.tok.eos_token_id, *(token for ids in said for token in ids)} <= kept
+    assert made.tok.convert_tokens_to_ids("<image>") not in kept
 
 
 def test_captions_come_first_that_are_short_agreed_upon_and_silent_about_clothes() -> None:

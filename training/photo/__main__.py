@@ -152,7 +152,9 @@ def _check(options: Any, model: Any, tokenizer: Any) -> None:
 
 def _export(options: Any) -> None:
     from .base import language_model
+    from .data import read_captions
     from .export import checked_template, export
+    from .sayable import unsayable
     from .state import load
 
     options.most = 1
@@ -161,7 +163,8 @@ def _export(options: Any) -> None:
         raise SystemExit(f"No trained state in {' or '.join(map(str, options.state))}.")
     if not checked_template(tokenizer):
         raise SystemExit("The chat template does not write what the training showed.")
-    export(model, language_model(options.base).config, tokenizer, options.out)
+    unsaid = unsayable(read_captions(options.data, "train"), tokenizer)
+    export(model, language_model(options.base).config, tokenizer, options.out, unsaid)
 
 
 if __name__ == "__main__":

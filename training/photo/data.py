@@ -62,6 +62,17 @@ class Split:
 
 def read(folder: Path, split: str, most: int | None = None) -> Split:
     """The pictures of a split, squeezed to squares as the model's processor does, and their captions."""
+    files, captions = _stored(folder, split)
+    with ThreadPoolExecutor() as pool:
+        pictures = list(pool.map(_square, files[:most]))
+    return Split(torch.from_numpy(np.stack(pictures)), captions[:most])
+
+
+def read_captions(folder: Path, split: str) -> list[list[str]]:
+    return _stored(folder, split)[1]
+
+
+def _stored(folder: Path, split: str) -> tuple[list[np.ndarray[Any, Any]], list[list[str]]]:
     files, captions = [], []
     for path in sorted(folder.glob(f"flickr8k-{split}-*.npz")):
         stored = np.load(path)
@@ -71,9 +82,7 @@ def read(folder: Path, split: str, most: int | None = None) -> Split:
         raise SystemExit(
             f"{folder} has no packed files of the {split} split: `python -m training.photo pack` makes them."
         )
-    with ThreadPoolExecutor() as pool:
-        pictures = list(pool.map(_square, files[:most]))
-    return Split(torch.from_numpy(np.stack(pictures)), [[tidy(c) for c in one] for one in captions[:most]])
+    return files, [[tidy(caption) for caption in one] for one in captions]
 
 
 def _square(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,23 @@ _TEMPLATE = (
 )
 
 
-def export(model: PhotoModel, llama: LlamaConfig, tokenizer: Any, out: Path, base: dict[str, Any] = BASE) -> None:
-    """Weights in half precision, configuration, tokenizer and settings of the processors."""
+def export(
+    model: PhotoModel, llama: LlamaConfig, tokenizer: Any, out: Path, unsaid: Sequence[int],
+    base: dict[str, Any] = BASE,
+) -> None:  # fmt: skip
+    """Weights in half precision, configuration, tokenizer and settings of the processors; `unsaid` are tokens."""
     out.mkdir(parents=True, exist_ok=True)
     state = model.state_dict()
     tensors = {f"vision_tower.{k.removeprefix('tower.')}": v for k, v in state.items() if k.startswith("tower.")}
     tensors |= {f"multi_modal_projector.{k}": v for k, v in state.items() if k.startswith("linear_")}
     tensors |= {f"language_model.{k.removeprefix('decoder.')}": v for k, v in state.items() if k.startswith("decoder.")}
     save_file({name: _stored(value) for name, value in tensors.items()}, out / WEIGHTS)
-    for name, content in (_files(model, llama, tokenizer) | {MARK: base}).items():
+    files = _files(model, llama, tokenizer) | {MARK: base}
+    for name, content in files.items():
         (out / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    # a list as long as a vocabulary, so not one line for each number
+    settings = files["generation_config.json"] | {"suppress_tokens": list(unsaid)}
+    (out / "generation_config.json").write_text(json.dumps(settings, sort_keys=True, separators=(",", ":")) + "\n")
     _write_tokenizer(tokenizer, out)
     size = sum(path.stat().st_size for path in out.iterdir())
     if size > LIMIT:

@@ -117,7 +117,7 @@ class Compiled:
         decoder.cache.prompt = True
         prompt = self._pass(batch, decoder.cache, ("prompt", id(decoder.cache)))
         decoder.cache.prompt = False
-        first = self._adapter.head(prompt[:, -1]).float().argmax(-1)[:, None]
+        first = self._adapter.likeliest(prompt[:, -1])[:, None]
         self._start(decoder, batch, first)
         if decoder.graph is None and self.graphs.active:
             decoder.graph = self.graphs.capture(lambda: self._step(decoder))
@@ -171,7 +171,7 @@ class Compiled:
         embeds = self._adapter.model.get_input_embeddings()(decoder.token)
         states = self._adapter.read(embeds, decoder.position, decoder.mask, decoder.cache)
         decoder.states.index_copy_(1, decoder.time, states)
-        following = self._adapter.head(states[:, -1]).float().argmax(-1)[:, None]
+        following = self._adapter.likeliest(states[:, -1])[:, None]
         for counter in (decoder.position, decoder.cache.at, decoder.time):
             counter.add_(1)
         decoder.said.index_copy_(1, decoder.time, following)

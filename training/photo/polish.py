@@ -35,7 +35,7 @@ def polish(
     spoken = Spoken(model, captions, draw, Reward(split.captions, model.lens.place, untold), plan.batch)
     learner = Learner(model, draw, plan)
     tried = Step(model.reinforce, spoken()[1][0], learner.pool)
-    began, count, worths = time.monotonic(), 0, [0.0]
+    began, count, worths = time.monotonic(), 0, list[float]()
     while (done := (time.monotonic() - began) / 60 / plan.minutes) < 1:
         learner.pace(done, (count + 1) / 20)
         worth, batches = spoken()

@@ -62,7 +62,7 @@ def words_of(captions: Sequence[str]) -> list[str]:
 
 
 def unseen() -> set[str]:
-    """Words of captions that are nothing to point at; what somebody does, and colours, are."""
+    """Words of captions that say how something is, or what it does: seen, maybe, but nothing to point at."""
     return {*_EMPTY, *(Path(__file__).parent / "unseen_words.txt").read_text(encoding="utf-8").split()}
 
 

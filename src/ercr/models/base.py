@@ -153,18 +153,15 @@ class Adapter(ABC):
 
     @cached_property
     def unsaid(self) -> Tensor | None:
-        """Which tokens [V] the checkpoint's own settings keep from being said (`suppress_tokens`), if any."""
+        """Which tokens [V] the checkpoint's own settings keep from being said (`suppress_tokens`), if any.
+
+        Taken up once, as the weights are: captured steps hold on to it.
+        """
         listed = getattr(self.model.generation_config, "suppress_tokens", None)
         if not listed:
             return None
         count: int = self.head.weight.shape[0]  # type: ignore[index, assignment]
         return torch.zeros(count, dtype=torch.bool).index_fill(0, torch.tensor(listed), True).to(self.device)
-
-    def likeliest(self, states: Tensor) -> Tensor:
-        """The most probable token behind each of the states [B, d], of those that may be said."""
-        logits: Tensor = self.head(states).float()
-        hidden = self.unsaid
-        return (logits if hidden is None else logits.masked_fill(hidden.to(logits.device), -torch.inf)).argmax(-1)
 
     @property
     def device(self) -> torch.device:

@@ -14,6 +14,7 @@ from transformers.cache_utils import Cache
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Batch
 from ercr.trace.graphs import Graphs
+from ercr.trace.speak import likeliest
 
 _STEP = 64  # lengths of caches are multiples of this, so that answers of many lengths share one
 _ASK = 4  # tokens between two looks at whether all answers have ended
@@ -117,7 +118,7 @@ class Compiled:
         decoder.cache.prompt = True
         prompt = self._pass(batch, decoder.cache, ("prompt", id(decoder.cache)))
         decoder.cache.prompt = False
-        first = self._adapter.likeliest(prompt[:, -1])[:, None]
+        first = likeliest(self._adapter, prompt[:, -1])[:, None]
         self._start(decoder, batch, first)
         if decoder.graph is None and self.graphs.active:
             decoder.graph = self.graphs.capture(lambda: self._step(decoder))
@@ -171,7 +172,7 @@ class Compiled:
         embeds = self._adapter.model.get_input_embeddings()(decoder.token)
         states = self._adapter.read(embeds, decoder.position, decoder.mask, decoder.cache)
         decoder.states.index_copy_(1, decoder.time, states)
-        following = self._adapter.likeliest(states[:, -1])[:, None]
+        following = likeliest(self._adapter, states[:, -1])[:, None]
         for counter in (decoder.position, decoder.cache.at, decoder.time):
             counter.add_(1)
         decoder.said.index_copy_(1, decoder.time, following)

@@ -40,7 +40,7 @@ _LEAVE = 8  # finished answers leave when they are more than one in so many
 def is_plain_greedy(adapter: Adapter, options: dict[str, Any]) -> bool:
     """Whether the options and the checkpoint's own settings mean: take the most probable token, nothing else.
 
-    Tokens that the checkpoint never says (`suppress_tokens`) are the adapter's matter.
+    Tokens that the checkpoint never says (`suppress_tokens`) are left out by `likeliest`.
     """
     if options.get("do_sample") or options.get("num_beams", 1) != 1 or not set(options) <= _PLAIN_OPTIONS:
         return False
@@ -51,6 +51,13 @@ def is_plain_greedy(adapter: Adapter, options: dict[str, Any]) -> bool:
 def end_tokens(adapter: Adapter, options: dict[str, Any]) -> list[int]:
     ends = options.get("eos_token_id", adapter.model.generation_config.eos_token_id)
     return [ends] if isinstance(ends, int) else list(ends or [])
+
+
+def likeliest(adapter: Adapter, states: Tensor) -> Tensor:
+    """The most probable token behind each of the states [B, d], of those that may be said."""
+    logits: Tensor = adapter.head(states).float()
+    unsaid = adapter.unsaid
+    return (logits if unsaid is None else logits.masked_fill(unsaid.to(logits.device), -torch.inf)).argmax(-1)
 
 
 class Speech:
@@ -73,7 +80,7 @@ class Speech:
     @torch.no_grad()
     def choose(self, states: Tensor) -> Tensor:
         """The next token of every speaking row, from its last state."""
-        said = self._adapter.likeliest(states[:, -1]).to(self.tokens.device)
+        said = likeliest(self._adapter, states[:, -1]).to(self.tokens.device)
         self.newest = said
         self.length += 1
         return said

@@ -50,6 +50,10 @@ class ModelStateError(ErcrError):
     """The model ran, but what it computed cannot be explained (NaN, infinity)."""
 
 
+class Cancelled(ErcrError):
+    """A run was stopped half-way because nobody waits for its result any more."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A 'did you mean' tail for an error message, empty when nothing is close."""
     known = list(known)

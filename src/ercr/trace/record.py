@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.trace.cancel import checked
 from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
 from ercr.trace.kernels import without_plans
 from ercr.trace.ranked import ranked, vocabulary_size
@@ -40,7 +41,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        with self._adapter.lock, without_plans():
+        with self._adapter.lock, without_plans(), checked(self._adapter.model):
             self._thread = threading.get_ident()
             handles = [self._adapter.final_norm.register_forward_hook(self._keep_output)]
             try:

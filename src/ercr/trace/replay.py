@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Prepared
 from ercr.trace.attention import Attention, Backend, attention_backend, describe, observe, repeat_heads
+from ercr.trace.cancel import check, checked, checked_backward
 from ercr.trace.data import checked_layer, refuse_image_tokens
 from ercr.trace.rules import Rule, relevance_rules
 
@@ -89,7 +90,7 @@ class Replay:
 
     @torch.no_grad()
     def _forward(self) -> None:
-        with self._adapter.lock:
+        with self._adapter.lock, checked(self._adapter.model):
             self._run()
 
     def _run(self) -> None:
@@ -157,6 +158,7 @@ class Replay:
         width = max(config.intermediate_size, config.num_attention_heads * self.length)
         step = max(1, _BACKWARD_BYTES // (4 * self.length * width * copies))
         for start in range(0, len(logits), step):
+            check()
             part = slice(start, min(start + step, len(logits)))
             seeds = torch.eye(len(logits), device=logits.device, dtype=logits.dtype)[part]
             last = part.stop == len(logits)
@@ -167,7 +169,9 @@ class Replay:
         """Emitted logits [R] of the rows' own tokens, computed from the first entry's block on."""
         stream = self._float(entries[0][1]) if stream is None else stream
         for block, _, options in entries:
+            check()
             stream = _call(block, stream, options)
+            checked_backward(stream)
         final = _call(self._adapter.final_norm, stream, {})
         target = self._adapter.unembedding_rows(self._targets[rows].to(final.device)).to(final)
         return (final[0, self.emitting[rows].to(final.device)] * target).sum(-1)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from ercr.geometry import Geometry, Panel, resample
+from ercr.models.base import paste_box
+from tests import borders
 from tests.conftest import FAMILIES
 
 
@@ -62,6 +64,84 @@ def test_cells_on_padding_are_invalid_and_a_sliver_still_has_cells():
     assert padded.valid.tolist() == [[False] * 4, [True] * 4, [True] * 4, [False] * 4]
     sliver = Geometry((1, 1000), (Panel((4, 4), (0.0, -499.5, 1000.0, 500.5)),))
     assert sliver.valid.any()
+
+
+def pasted(sides, cells, cell, scale):
+    """A picture pasted on a square canvas of cells, and where it lies on it in whole pixels: start, stop per axis."""
+    canvas = cells * cell
+    content = [max(1, round(canvas * scale * side / max(sides))) for side in sides]
+    starts = [(canvas - length) // 2 for length in content]
+    geometry = Geometry(sides, (Panel((cells, cells), paste_box(sides, (canvas, canvas), tuple(content))),))
+    return geometry, [(start, start + length) for start, length in zip(starts, content, strict=True)]
+
+
+PASTED = {
+    "sides": st.tuples(st.integers(1, 999), st.integers(1, 999)),
+    "cells": st.integers(1, 26),
+    "cell": st.sampled_from([2, 4, 14, 16, 28, 31]),
+    "scale": st.sampled_from([0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0, 1.25, 1.6]) | st.floats(0.05, 2),
+}
+
+
+@given(**PASTED)
+def test_a_cell_counts_when_more_than_half_of_its_pixels_are_on_the_picture(sides, cells, cell, scale):
+    geometry, ((top, bottom), (left, right)) = pasted(sides, cells, cell, scale)
+    shown = np.zeros((cells * cell, cells * cell), bool)
+    shown[max(top, 0) : bottom, max(left, 0) : right] = True
+    np.testing.assert_array_equal(geometry.valid, borders.counted(shown, (cells, cells)))
+
+
+@given(**PASTED)
+def test_a_mirrored_placement_is_mirrored_in_everything(sides, cells, cell, scale):
+    geometry, _ = pasted(sides, cells, cell, scale)
+    (left, top, right, bottom), (height, width) = geometry.canvas.edges, sides
+    turned = Geometry(sides, (Panel((cells, cells), (width - right, height - bottom, width - left, height - top)),))
+    flip = np.s_[..., ::-1, ::-1]
+    np.testing.assert_array_equal(turned.valid, geometry.valid[flip])
+    np.testing.assert_array_equal(turned.seen_pixels((9, 14)), geometry.seen_pixels((9, 14))[flip])
+    anchor = Geometry(sides, (Panel((7, 6), (0, 0, width, height)),))
+    np.testing.assert_array_equal(turned.covers(anchor), geometry.covers(anchor)[flip])
+    maps = np.random.default_rng(cells).random((cells, cells))
+    there, here = turned.to_pixels(maps[flip], (9, 14)), geometry.to_pixels(maps, (9, 14))
+    np.testing.assert_allclose(there, here[flip], atol=1e-4)
+
+
+@given(**PASTED)
+def test_a_view_covers_the_cells_whose_centre_it_was_shown(sides, cells, cell, scale):
+    """A centre on the border of what was shown is not within it."""
+    view, placed = pasted(sides, cells, cell, scale)
+    anchor = Geometry(sides, (Panel((5, 5), (0, 0, sides[1], sides[0])),))
+    within = []
+    for start, stop in placed:
+        # in tenths of a canvas pixel, so that the centres of five cells are whole numbers
+        centres = [10 * start + (2 * i + 1) * (stop - start) for i in range(5)]
+        within.append([0 < at < 10 * cells * cell for at in centres])
+    expected = np.outer(*within)
+    np.testing.assert_array_equal(view.covers(anchor), expected if expected.any() else np.ones((5, 5), bool))
+
+
+@given(**PASTED)
+def test_boxes_that_an_older_file_holds_as_floats_mean_the_same(sides, cells, cell, scale):
+    geometry, _ = pasted(sides, cells, cell, scale)
+    stored = geometry.to_dict()
+    assert Geometry.from_dict(stored) == geometry
+    for panel in stored["panels"]:
+        del panel["exact"]
+    assert Geometry.from_dict(stored) == geometry
+
+
+@pytest.mark.parametrize("family", ["llava", "llava_pad", "internvl", "internvl_single"])
+def test_cells_at_the_border_are_those_that_the_models_own_pixels_say(load, family):
+    adapter = load(family).adapter
+    halves = 0
+    for size in ((224, 224), (301, 422), (97, 331)):
+        cells = adapter.image_inputs(Image.new("RGB", size[::-1]))[1].grid[1]
+        scales = (0.4, 0.5, 0.75, 1 - 1 / cells)  # the last leaves half a cell on either side
+        for geometry, shown in borders.on_picture(adapter, size, scales):
+            np.testing.assert_array_equal(geometry.valid, borders.counted(shown, geometry.grid))
+            assert not (borders.centred(shown) and borders.lopsided(geometry))
+            halves += borders.halved(shown, geometry.grid)
+    assert halves  # the case that rounding decided is among them
 
 
 def test_geometry_survives_a_round_trip_through_plain_data():

@@ -3,12 +3,19 @@
 Every family's preprocessing is a chain of axis-aligned resizes, crops and paddings. So one panel (a picture as the
 vision tower receives it) is fully described by its token grid and the rectangle of the original image that its
 canvas covers. A crop makes the rectangle smaller than the image, padding makes it larger.
+
+The rectangle is held in exact fractions, because a border may halve a cell: which side counts is then decided by the
+placement, and never by rounding.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -17,16 +24,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in original pixels
+Exact = tuple[Fraction, Fraction, Fraction, Fraction]  # the same, as fractions
 Floats = NDArray[np.float32]
+_HALF = Fraction(1, 2)
+_FINEST = 10**5  # denominators that a number given as a float may stand for; real ones count canvas pixels
 _WHOLE = 2**19  # entries up to which a view is read by one matrix: fewer steps, at 2 MB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Panel:
-    """One canvas of the vision tower: a token grid (rows, columns) over a rectangle of the original image."""
+    """One canvas of the vision tower: a token grid (rows, columns) over a rectangle of the original image.
+
+    The rectangle may be given in fractions or in floats; a float counts as the simple fraction that it is nearest to.
+    """
 
     grid: tuple[int, int]
     box: Box
+    edges: Exact = field(repr=False, hash=False)  # the box, exactly
+
+    def __init__(self, grid: tuple[int, int], box: Sequence[float | Fraction]) -> None:
+        left, top, right, bottom = (_exact(edge) for edge in box)
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "box", (float(left), float(top), float(right), float(bottom)))
+        object.__setattr__(self, "edges", (left, top, right, bottom))
 
     @property
     def tokens(self) -> int:
@@ -55,7 +75,7 @@ class Geometry:
         """All tiles stitched into one panel; its grid is the grid of every map."""
         rows, columns = self.layout
         first, last = self.panels[0], self.panels[rows * columns - 1]
-        return Panel((first.grid[0] * rows, first.grid[1] * columns), (*first.box[:2], *last.box[2:]))
+        return Panel((first.grid[0] * rows, first.grid[1] * columns), (*first.edges[:2], *last.edges[2:]))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -67,24 +87,32 @@ class Geometry:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """Cells of the grid with more than half their area on the image; the fullest ones if none has."""
-        (left, top, right, bottom), (rows, columns) = self.box, self.grid
+        """Cells of the grid with more than half their area on the image; exactly half is not more.
+
+        The fullest ones if none has.
+        """
+        (left, top, right, bottom), (rows, columns) = self.canvas.edges, self.grid
         height, width = self.size
-        inside = np.outer(_inside(top, bottom, rows, height), _inside(left, right, columns, width))
-        return inside > 0.5 if (inside > 0.5).any() else inside >= inside.max()
+        upright, across = _inside(top, bottom, rows, height), _inside(left, right, columns, width)
+        fullest = max(upright) * max(across)
+        kept = {y: [y * x > _HALF or y * x == fullest for x in across] for y in set(upright)}  # few rows differ
+        return np.array([kept[y] for y in upright])
 
     @property
     def seen(self) -> float:
         """Share of the image that the model was shown."""
         left, top, right, bottom = self._seen_box()
         height, width = self.size
-        return float(max(right - left, 0.0) * max(bottom - top, 0.0) / (height * width))
+        return float(max(right - left, Fraction(0)) * max(bottom - top, Fraction(0)) / (height * width))
 
-    def seen_pixels(self) -> NDArray[np.bool_]:
-        """Pixels of the original image whose centre the model was shown; the others can have no evidence."""
-        left, top, right, bottom = self._seen_box()
-        y, x = (np.arange(n) + 0.5 for n in self.size)
-        return np.outer((y > top) & (y < bottom), (x > left) & (x < right))
+    def seen_pixels(self, size: tuple[int, int] | None = None) -> NDArray[np.bool_]:
+        """Pixels of the original image (or of a copy in another size) whose centre lies within what was shown.
+
+        The others can have no evidence.
+        """
+        shown = np.zeros(size or self.size, bool)
+        shown[self._shows(Panel(shown.shape, self._frame))] = True
+        return shown
 
     def stitch(self, values: Tensor) -> Tensor:
         """Scores of the visual tokens [..., tokens] as one map [..., h, w]; overviews are averaged in."""
@@ -115,35 +143,45 @@ class Geometry:
         return (values @ matrix).view(*values.shape[:-1], rows, columns)
 
     def covers(self, anchor: Geometry) -> NDArray[np.bool_]:
-        """Valid cells of the anchor whose centre this view was shown."""
-        left, top, right, bottom = self._seen_box()
-        x, y = _centres(anchor.canvas)
-        shown = np.outer((y >= top) & (y <= bottom), (x >= left) & (x <= right))
-        return anchor.valid & shown if (anchor.valid & shown).any() else anchor.valid
+        """Valid cells of the anchor whose centre lies within what this view was shown."""
+        shown = np.zeros(anchor.grid, bool)
+        shown[self._shows(anchor.canvas)] = True
+        both = anchor.valid & shown
+        return both if both.any() else anchor.valid
 
     def to_pixels(self, maps: NDArray[Any], size: tuple[int, int] | None = None) -> Floats:
         """Maps [..., h, w] at the original image's size (or `size`); what the model never saw is 0."""
-        height, width = size or self.size
-        frame = Panel((height, width), (0.0, 0.0, float(self.size[1]), float(self.size[0])))
-        upright, across = interpolation(self.canvas, frame, _extent(self))
-        pixels = upright.astype(np.float32) @ np.asarray(maps, np.float32) @ across.T.astype(np.float32)
-        left, top, right, bottom = self._seen_box()
-        x, y = _centres(frame)
-        pixels[..., (y < top) | (y > bottom), :] = 0.0
-        pixels[..., (x < left) | (x > right)] = 0.0
-        return np.asarray(pixels, np.float32)
+        frame = Panel(size or self.size, self._frame)
+        upright, across = (m.astype(np.float32) for m in interpolation(self.canvas, frame, _extent(self)))
+        rows, columns = self._shows(frame)
+        pixels = np.zeros((*np.shape(maps)[:-2], *frame.grid), np.float32)
+        pixels[..., rows, columns] = upright[rows] @ np.asarray(maps, np.float32) @ across[columns].T
+        return pixels
 
-    def _seen_box(self) -> Box:
-        left, top, right, bottom = self.box
-        return max(left, 0.0), max(top, 0.0), min(right, self.size[1]), min(bottom, self.size[0])
+    @property
+    def _frame(self) -> Exact:
+        return Fraction(0), Fraction(0), Fraction(self.size[1]), Fraction(self.size[0])
+
+    def _seen_box(self) -> Exact:
+        (left, top, right, bottom), (_, _, width, height) = self.canvas.edges, self._frame
+        return max(left, Fraction(0)), max(top, Fraction(0)), min(right, width), min(bottom, height)
+
+    def _shows(self, panel: Panel) -> tuple[slice, slice]:
+        """Rows and columns of a panel's cells with their centre within, not on the border of, what was shown."""
+        (left, top, right, bottom), (rows, columns) = self._seen_box(), panel.grid
+        x, y, end_x, end_y = panel.edges
+        return _within(y, end_y, rows, top, bottom), _within(x, end_x, columns, left, right)
 
     def to_dict(self) -> dict[str, Any]:
-        panels = [{"grid": list(p.grid), "box": list(p.box)} for p in self.panels]
+        panels = [{"grid": list(p.grid), "box": list(p.box), "exact": [str(e) for e in p.edges]} for p in self.panels]
         return {"size": list(self.size), "layout": list(self.layout), "panels": panels}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Geometry:
-        panels = tuple(Panel((p["grid"][0], p["grid"][1]), tuple(p["box"])) for p in data["panels"])
+        """What `to_dict` wrote; files of earlier versions hold the boxes as floats only."""
+        boxes = [[Fraction(e) for e in p["exact"]] if "exact" in p else p["box"] for p in data["panels"]]
+        grids = [(p["grid"][0], p["grid"][1]) for p in data["panels"]]
+        panels = tuple(Panel(grid, box) for grid, box in zip(grids, boxes, strict=True))
         return cls((data["size"][0], data["size"][1]), panels, (data["layout"][0], data["layout"][1]))
 
 
@@ -212,12 +250,25 @@ def _centres(panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return x, y
 
 
-def _inside(start: float, stop: float, cells: int, limit: int) -> NDArray[np.float64]:
+def _exact(number: float | Fraction) -> Fraction:
+    return number if isinstance(number, Fraction) else Fraction(number).limit_denominator(_FINEST)
+
+
+@lru_cache(maxsize=256)
+def _inside(start: Fraction, stop: Fraction, cells: int, limit: int) -> tuple[Fraction, ...]:
     """Share of each of `cells` equal steps from start to stop that lies in [0, limit]."""
-    edges = np.linspace(start, stop, cells + 1)
-    clipped = np.clip(edges, 0.0, limit)
-    share: NDArray[np.float64] = np.diff(clipped) / np.diff(edges)
-    return share
+    step = (stop - start) / cells
+    first, last = -start / step, (limit - start) / step  # the borders, counted in cells
+    edges = [min(max(Fraction(i), first), last) for i in range(cells + 1)]
+    return tuple(edge - before for before, edge in pairwise(edges))
+
+
+def _within(start: Fraction, stop: Fraction, cells: int, low: Fraction, high: Fraction) -> slice:
+    """Those of `cells` equal steps from start to stop whose centre lies between low and high, and on neither."""
+    step = (stop - start) / cells
+    first = floor((low - start) / step - _HALF) + 1
+    last = ceil((high - start) / step - _HALF)
+    return slice(max(first, 0), max(last, 0))
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ercr.errors import InputError
-from ercr.geometry import Geometry
+from ercr.geometry import Exact, Geometry
 from ercr.models.chat import Message, render_chat
 from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
 
@@ -331,12 +332,10 @@ def paste(
     return sheet
 
 
-def paste_box(
-    size: tuple[int, int], canvas: tuple[int, int], content: tuple[int, int]
-) -> tuple[float, float, float, float]:
+def paste_box(size: tuple[int, int], canvas: tuple[int, int], content: tuple[int, int]) -> Exact:
     """The rectangle of the original image that a canvas made by `paste` covers."""
     top, left = (canvas[0] - content[0]) // 2, (canvas[1] - content[1]) // 2
-    y, x = size[0] / content[0], size[1] / content[1]  # original pixels per canvas pixel
+    y, x = Fraction(size[0], content[0]), Fraction(size[1], content[1])  # original pixels per canvas pixel
     return (-left * x, -top * y, (canvas[1] - left) * x, (canvas[0] - top) * y)
 
 

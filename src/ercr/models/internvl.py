@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from ercr.geometry import Box, Geometry, Panel
+from ercr.geometry import Exact, Geometry, Panel
 from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
 from ercr.models.registry import register
 
@@ -47,7 +48,7 @@ class InternVL(Adapter):
         # the official processor tiles by default, whatever the image processor's own file says
         batch = self.image_processor(images=[image], crop_to_patches=self._tiles, return_tensors="pt")
         rows, columns = layout = self._layout(image)
-        whole: Box = (0.0, 0.0, float(image.width), float(image.height))
+        whole: Exact = (Fraction(0), Fraction(0), Fraction(image.width), Fraction(image.height))
         boxes = _split(whole, rows, columns) + ([whole] if rows * columns > 1 else [])
         pixels = torch.as_tensor(batch["pixel_values"])
         assert len(pixels) == len(boxes), "the layout repeats the processor's choice of tiles"
@@ -74,11 +75,11 @@ class InternVL(Adapter):
         pixels = torch.as_tensor(batch["pixel_values"])
         return {"pixel_values": pixels}, self._geometry(image, tile, boxes, anchor.layout)
 
-    def _geometry(self, image: Image.Image, tile: Size, boxes: list[Box], layout: Size) -> Geometry:
+    def _geometry(self, image: Image.Image, tile: Size, boxes: list[Exact], layout: Size) -> Geometry:
         grid = self._grid(tile)
         return Geometry((image.height, image.width), tuple(Panel(grid, box) for box in boxes), layout)
 
-    def _sheet(self, image: Image.Image, canvas: Size, scale: float) -> tuple[Image.Image, Box]:
+    def _sheet(self, image: Image.Image, canvas: Size, scale: float) -> tuple[Image.Image, Exact]:
         content = max(1, round(canvas[0] * scale)), max(1, round(canvas[1] * scale))
         colour = mean_colour(self.image_processor)
         sheet = paste(image, canvas, content, colour, int(self.image_processor.resample))
@@ -115,11 +116,11 @@ class InternVL(Adapter):
 
 
 def _cut(sheet: Image.Image, rows: int, columns: int) -> list[Image.Image]:
-    boxes = _split((0, 0, sheet.width, sheet.height), rows, columns)
-    return [sheet.crop((int(left), int(top), int(right), int(bottom))) for left, top, right, bottom in boxes]
+    w, h = sheet.width // columns, sheet.height // rows
+    return [sheet.crop((c * w, r * h, (c + 1) * w, (r + 1) * h)) for r in range(rows) for c in range(columns)]
 
 
-def _split(box: Box, rows: int, columns: int) -> list[Box]:
+def _split(box: Exact, rows: int, columns: int) -> list[Exact]:
     """Equal parts of a rectangle, row by row."""
     left, top, right, bottom = box
     w, h = (right - left) / columns, (bottom - top) / rows

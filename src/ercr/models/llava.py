@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from ercr.geometry import Box, Geometry, Panel
+from ercr.geometry import Exact, Geometry, Panel
 from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
 from ercr.models.registry import register
 
@@ -80,16 +81,16 @@ class Llava(Adapter):
         canvas = (int(pixels.shape[-2]), int(pixels.shape[-1]))
         return {"pixel_values": pixels}, self._geometry(image, canvas, self._box(image, canvas, edge))
 
-    def _geometry(self, image: Image.Image, canvas: Size, box: Box) -> Geometry:
+    def _geometry(self, image: Image.Image, canvas: Size, box: Exact) -> Geometry:
         panel = Panel((canvas[0] // self._patch, canvas[1] // self._patch), box)
         return Geometry((image.height, image.width), (panel,))
 
-    def _box(self, image: Image.Image, canvas: Size, edge: int) -> Box:
+    def _box(self, image: Image.Image, canvas: Size, edge: int) -> Exact:
         """Where the canvas lies in the original, by the processor's own integer steps: pad, resize, centre crop."""
         frame, (top, left) = self._padded(image)
         resized = self._resized(frame, edge)
         y0, x0 = (resized[0] - canvas[0]) // 2, (resized[1] - canvas[1]) // 2
-        y, x = frame[0] / resized[0], frame[1] / resized[1]
+        y, x = Fraction(frame[0], resized[0]), Fraction(frame[1], resized[1])
         return (x0 * x - left, y0 * y - top, (x0 + canvas[1]) * x - left, (y0 + canvas[0]) * y - top)
 
     def _padded(self, image: Image.Image) -> tuple[Size, Size]:

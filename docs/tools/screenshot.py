@@ -25,7 +25,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 
 def weights() -> str:
-    """The hash of the default model's weights."""
+    """The hash of the weights of the model for scenes."""
     from ercr.zoo import DEFAULT, packaged
 
     files = sorted(packaged()[DEFAULT].glob("*.safetensors"))
@@ -50,8 +50,9 @@ def photograph(document: Path) -> Image.Image:
 def main() -> None:
     import ercr
     from ercr.datasets.scenes import scene
+    from ercr.zoo import DEFAULT
 
-    explanation = ercr.Explainer.from_pretrained().explain(scene(_SEED).image, "Describe this image.")
+    explanation = ercr.Explainer.from_pretrained(DEFAULT).explain(scene(_SEED).image, "Describe this image.")
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "report.html"
         explanation.to_html(document, WORD)

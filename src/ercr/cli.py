@@ -14,10 +14,11 @@ from rich.table import Column, Table
 from ercr.commands.benchmark import benchmark
 from ercr.commands.evaluate import evaluate
 from ercr.commands.figure import figure
-from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, load_model
+from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, choose_model, load_model
 from ercr.commands.report import report
 from ercr.commands.reproduce import reproduce
 from ercr.commands.serve import serve
+from ercr.defaults import PROMPT, default_model
 from ercr.errors import ErcrError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
 from ercr.version import __version__
@@ -49,7 +50,7 @@ def root(
 @app.command()
 def explain(
     image: Annotated[Path, typer.Argument(help="The picture to explain.")],
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = "Describe this image.",
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
     model: ModelOption = None,
     method: MethodOption = "ercr",
     answer: Annotated[
@@ -79,7 +80,7 @@ def explain(
     as_messages(prompt)
     check_options(answer, dtype)
     loaded = load_image(image)
-    explainer = load_model(model or _for_photos(), device, dtype)
+    explainer = load_model(choose_model(model, default_model()), device, dtype)
     with working("Explaining"):
         explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
         shown = explanation.word(word) if word is not None else None
@@ -103,7 +104,7 @@ def demo(
 
     check_outputs([], as_json)
     began = time.perf_counter()
-    explainer = load_model(model, "auto", "auto")
+    explainer = load_model(choose_model(model, default_model(drawn=True)), "auto", "auto")
     loaded = time.perf_counter()
     with working("Drawing"):
         drawn = demonstration.draw(seed)
@@ -189,19 +190,6 @@ app.command()(reproduce)
 app.command()(benchmark)
 app.command()(figure)
 app.command()(serve)
-
-
-def _for_photos() -> str | None:
-    """The model for photographs where it can be loaded; elsewhere the default, with a word about what it knows."""
-    from ercr.zoo import DEFAULT, for_photos, way_to_photos
-
-    found = for_photos()
-    if found is None:
-        notes.print(
-            f"{DEFAULT} knows drawn scenes only. For photographs: {way_to_photos()}; or any model by --model.",
-            soft_wrap=True,
-        )
-    return found
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ercr.bulk import BatchSize, Sizes, in_batches, ready_to_copy
+from ercr.defaults import PROMPT as DEFAULT_PROMPT
+from ercr.defaults import default_model
 from ercr.describe import Explained, describe
 from ercr.errors import InputError
 from ercr.explanation import Explanation
@@ -26,7 +29,6 @@ from ercr.trace import Needs, Sample, Trace, trace_samples
 
 Chosen = tuple[Method, Any]  # a method and its settings
 _Item = tuple[Any, Any, Any]  # image, prompt, answer
-DEFAULT_PROMPT = "Describe this image."
 
 
 class Explainer:
@@ -68,14 +70,16 @@ class Explainer:
         compile: bool = False,
         **options: Any,
     ) -> Explainer:
-        """Load a checkpoint by hub id or folder, or a packaged model by its name; without a name, the default one.
+        """Load a checkpoint by hub id or folder, or a packaged model by its name.
 
-        Precision is the checkpoint's own unless `dtype` says otherwise; packaged models run in float32.
+        Without a name: `photo-mini`, for photographs, where its language model is at hand; else, with a warning, the
+        model for drawn scenes. Precision is the checkpoint's own unless `dtype` says otherwise; packaged models run
+        in float32.
         """
-        from ercr.zoo import DEFAULT, locate, packaged
+        from ercr.zoo import locate, packaged
 
         explainer = cls.__new__(cls)
-        chosen = name or DEFAULT
+        chosen = name or _default_name()
         dtype = dtype or ("float32" if chosen in packaged() else "auto")
         adapter = load_adapter(locate(chosen), revision, dtype=dtype, **options)
         explainer._setup(adapter, chosen, revision, compile)
@@ -296,6 +300,13 @@ class Explainer:
             # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         return options
+
+
+def _default_name() -> str:
+    default = default_model()
+    if default.advice:
+        warnings.warn(default.sentence, stacklevel=3)
+    return default.name
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:

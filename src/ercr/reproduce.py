@@ -115,8 +115,9 @@ def plan(
 ) -> Iterator[tuple[str, str, Job, Path]]:
     """Model, dataset, job and folder of every evaluation."""
     seen: Counter[str] = Counter()
-    for model in dict.fromkeys(models or _default_models(table)):
-        for dataset in dict.fromkeys(data or (SCENES,)):
+    datasets = list(dict.fromkeys(data or (SCENES,)))
+    for model in dict.fromkeys(models or [name for dataset in datasets for name in _default_models(table, dataset)]):
+        for dataset in datasets if models else [d for d in datasets if model in _default_models(table, d)]:
             for job in jobs(table, protocol):
                 parts = (table, Path(model).name, dataset.partition(":")[0], job.suffix)
                 name = "-".join(slug(part) for part in parts if part)
@@ -124,10 +125,13 @@ def plan(
                 yield model, dataset, job, out / "runs" / (name if seen[name] == 1 else f"{name}-{seen[name]}")
 
 
-def _default_models(table: str) -> list[str]:
+def _default_models(table: str, dataset: str) -> list[str]:
+    """The default for the kind of pictures; a table that compares models takes all that know drawn scenes."""
+    from ercr.defaults import model_for_dataset
     from ercr.zoo import DEFAULT, for_scenes
 
-    return for_scenes() if table in ("generalization", ALL) else [DEFAULT]
+    default = model_for_dataset(dataset).name
+    return for_scenes() if default == DEFAULT and table in ("generalization", ALL) else [default]
 
 
 def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -55,7 +55,7 @@ class Server:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     pytest.importorskip("gradio", reason="the page is built with gradio")
-    running = Server(tmp_path_factory.mktemp("server"))
+    running = Server(tmp_path_factory.mktemp("server"), "--model", "scenes-qwen2vl")  # the pictures are drawn
     yield running
     running.stop()
 

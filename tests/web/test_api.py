@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ercr
@@ -23,7 +24,7 @@ def upload(client):
 
 @pytest.fixture(scope="module")
 def explainer():
-    return ercr.Explainer.from_pretrained()
+    return ercr.Explainer.from_pretrained("scenes-qwen2vl")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,8 @@ def test_explain_returns_what_the_library_says(client, upload, scene_file, expla
     assert [w["text"] for w in words] == [w.text for w in expected.words]
     assert [w["evidence"] for w in words] == pytest.approx([w.evidence for w in expected.words], abs=1e-3)
     assert [w["probability"] for w in words] == pytest.approx([w.probability for w in expected.words], abs=1e-3)
+    np.testing.assert_allclose([w["map"] for w in words], [w.map for w in expected.words], atol=1e-3)
+    assert {tuple(w["box"]) for w in words} == {expected.geometry.box}
     page = Path(report).read_text()
     assert page.startswith("<!doctype html>")
     assert "http://" not in page.replace("http://www.w3.org", "")
@@ -69,6 +72,7 @@ def test_compare_explains_one_answer_twice(client, upload, scene_file, explainer
     assert text == by_library[0].text
     for name, expected in zip(("ercr", "attention"), by_library, strict=True):
         assert [w["evidence"][name] for w in words] == pytest.approx([w.evidence for w in expected.words], abs=1e-3)
+        np.testing.assert_allclose([w["map"][name] for w in words], [w.map for w in expected.words], atol=1e-3)
     assert '"label": "attention"' in Path(report).read_text()
 
 

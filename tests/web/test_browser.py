@@ -47,7 +47,7 @@ def test_the_answer_is_spoken_word_by_word_with_its_maps(visit, scene_file):
         return page.evaluate("window.seen"), report(page).locator(".said").inner_text()
 
     seen, said = visit(act)
-    whole = ercr.Explainer.from_pretrained().explain(scene_file, "Describe this image.")
+    whole = ercr.Explainer.from_pretrained("scenes-qwen2vl").explain(scene_file, "Describe this image.")
     assert " ".join(said.split()) == whole.text
     spoken = [" ".join(text.split()) for text in seen["said"]]
     assert len(spoken) >= 2
@@ -155,7 +155,7 @@ def test_two_visitors_at_once_get_their_own_answers(visit, scene_file, tmp_path)
             page.wait_for_selector("#report iframe", timeout=PATIENCE)
         return [" ".join(report(page).locator(".said").inner_text().split()) for page in (first, second)]
 
-    explainer = ercr.Explainer.from_pretrained()
+    explainer = ercr.Explainer.from_pretrained("scenes-qwen2vl")
     expected = [explainer.explain(path, "Describe this image.").text for path in (scene_file, other)]
     assert visit(act, users=2) == expected
 

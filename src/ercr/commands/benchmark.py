@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ercr.commands.options import JsonOption, ModelOption, load_model
+from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
+from ercr.defaults import default_model
 from ercr.errors import InputError
 from ercr.output import check_outputs, emit_data, make_folder, notes, results
 
@@ -85,7 +86,8 @@ def _methods(text: str) -> list[str]:
 
 def _explainer(model: str | None, shape: str | None, device: str, dtype: str) -> Explainer:
     if shape is None:
-        return load_model(model, device, dtype)
+        # the pictures are made here and mean nothing: the model that follows a picture's size shows more
+        return load_model(choose_model(model, default_model(drawn=True)), device, dtype)
     if model is not None:
         raise InputError("Give --model or --shape, not both.")
     import torch

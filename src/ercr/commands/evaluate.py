@@ -10,7 +10,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from ercr.commands.options import JsonOption, ModelOption
+from ercr.commands.options import JsonOption, ModelOption, choose_model
+from ercr.defaults import model_for_dataset
 from ercr.errors import InputError
 from ercr.output import emit_data, notes, results
 
@@ -59,16 +60,21 @@ def evaluate(
 
     from ercr.evaluate import evaluate as run_evaluation
     from ercr.output import check_outputs
-    from ercr.zoo import DEFAULT
 
     check_outputs([], as_json)
     disable_progress_bar()  # of the loading of weights, which would cross our own
+    default = model_for_dataset(dataset)
     bar = Bar()
+
+    def begin(total: int, done: int) -> None:
+        choose_model(model, default)  # said once all else was checked
+        bar.begin(total, done)
+
     started = time.perf_counter()
     try:
         with bar:
             run = run_evaluation(
-                model or DEFAULT,
+                model or default.name,
                 dataset,
                 methods or ["cam,tam,ercr"],
                 out,
@@ -76,7 +82,7 @@ def evaluate(
                 workers=workers,
                 batch_size=read_batch_size(batch_size),
                 retry_failed=retry_failed,
-                begin=bar.begin,
+                begin=begin,
                 progress=bar.advance,
                 protocol=protocol,
                 answers=answers,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ercr.commands.options import JsonOption, ModelOption, check_options, load_model
+from ercr.commands.options import JsonOption, ModelOption, check_options, choose_model, load_model
+from ercr.defaults import PROMPT, default_model
 from ercr.errors import InputError
 from ercr.output import emit_data, notes, results, working
 
@@ -38,9 +39,7 @@ def figure(
         list[Path] | None,
         typer.Option("--out", "-o", help="File to write: .png, .pdf or .svg; repeatable.", show_default="KIND.png"),
     ] = None,
-    prompt: Annotated[
-        str, typer.Option("--prompt", "-p", help="What to ask.")
-    ] = "Write a one-sentence caption for this image:",
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
     model: ModelOption = None,
     words: Annotated[
         str | None,
@@ -78,7 +77,7 @@ def figure(
     check_files(targets, dpi)
     with working("Opening the picture"):
         picture, named = _picture(image, seed)
-    explainer = load_model(model, device, dtype)
+    explainer = load_model(choose_model(model, default_model(drawn=image is None)), device, dtype)
     with working("Explaining"):
         found = explainer.explain_all(picture, prompt, methods=wanted, answer=answer, max_new_tokens=max_new_tokens)
         said = [part.strip() for part in words.split(",") if part.strip()] if words is not None else named(found[0])

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ercr.errors import InputError
-from ercr.output import working
+from ercr.output import notes, working
 
 if TYPE_CHECKING:
+    from ercr.defaults import DefaultModel
     from ercr.explainer import Explainer
 
 ModelOption = Annotated[
@@ -28,7 +29,15 @@ JsonOption = Annotated[
 ]
 
 
-def load_model(name: str | None, device: str, dtype: str) -> Explainer:
+def choose_model(given: str | None, default: DefaultModel) -> str:
+    """The model that was named, or else the default one, which is said."""
+    if given is not None:
+        return given
+    notes.print(default.sentence, markup=False, soft_wrap=True)
+    return default.name
+
+
+def load_model(name: str, device: str, dtype: str) -> Explainer:
     """Load a model with a spinner on standard error."""
     with working("Loading the model"):
         from transformers.utils import logging as hub_logging

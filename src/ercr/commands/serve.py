@@ -35,8 +35,8 @@ def serve(
 ) -> None:
     """Show a page on which anyone can try a model on their own pictures."""
     from ercr.commands.options import check_device, check_options, load_model
+    from ercr.defaults import default_model, offered_models
     from ercr.web.server import check_installed, run
-    from ercr.zoo import DEFAULT, for_photos
 
     check_options(None, dtype)
     limits = Limits(
@@ -55,12 +55,13 @@ def serve(
     check_device(device)
 
     def ready(address: str) -> None:
+        if not models:
+            notes.print(default_model().sentence, markup=False, soft_wrap=True)
         notes.print(f"Serving at {address} (stop with Ctrl+C).", soft_wrap=True)
         if host not in ("127.0.0.1", "localhost", "::1"):
             notes.print("Anyone who reaches this machine can use it: there is no password.")
 
-    offered = models or [DEFAULT, *filter(None, [for_photos()])]
-    run(host, port, limits, offered, lambda name: load_model(name, device, dtype), ready)
+    run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready)
 
 
 def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ercr.explainer import DEFAULT_PROMPT
+from ercr.defaults import PROMPT, default_model, offered_models
 from ercr.web.live import note
 from ercr.web.service import Service
 
@@ -36,7 +36,7 @@ def build(service: Service) -> Any:
         gr.HTML(_HEAD, elem_classes="ercr-head")
         with gr.Row(elem_classes="ercr-main"):
             with gr.Column(scale=2, min_width=300, elem_classes="ercr-in"):
-                image, trouble = _picture(gr, service)
+                image, trouble, drawn = _picture(gr, service)
                 texts = _texts(gr, service)
                 with gr.Row(elem_classes="ercr-buttons"):
                     start = gr.Button("Explain", variant="primary", min_width=100, scale=2, elem_id="explain")
@@ -50,15 +50,28 @@ def build(service: Service) -> Any:
                 ]
         asked = {"image": image, **texts, **choices}
         _watching(gr, service, asked, views, start, stop)
-        image.upload(lambda sent: _looked_at(gr, service, sent), image, [image, trouble], **_AT_ONCE)
+        model = choices["model"]
+        image.upload(
+            lambda sent: (*_looked_at(gr, service, sent), _fitting(gr, service, drawn=False)),
+            image,
+            [image, trouble, model],
+            **_AT_ONCE,
+        )
+        if drawn is not None:
+            drawn.click(
+                lambda index: (service.example(index), "", _fitting(gr, service, drawn=True)),
+                drawn,
+                [image, trouble, model],
+                **_AT_ONCE,
+            )
         _endpoints(gr, service, asked)
         page.load(None, js=_NAME_EXAMPLES, api_visibility="private")
     page.queue(max_size=service.limits.queue, api_open=False)
     return page
 
 
-def _picture(gr: Any, service: Service) -> tuple[Any, Any]:
-    """The picture, and the place for what is wrong with it."""
+def _picture(gr: Any, service: Service) -> tuple[Any, Any, Any]:
+    """The picture, the place for what is wrong with it, and the drawn examples, if there are any."""
     image = gr.Image(
         label="Picture",
         type="filepath",
@@ -70,13 +83,17 @@ def _picture(gr: Any, service: Service) -> tuple[Any, Any]:
     # the API's description would show an address, and addresses are not opened
     image.example_payload = lambda: {"path": "photo.jpg", "meta": {"_type": "gradio.FileData"}}
     trouble = gr.HTML(elem_id="trouble")
-    if service.examples:
-        samples = [[str(path)] for path in service.examples]
-        drawn = gr.Dataset(
-            components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples"
-        )
-        drawn.click(lambda index: (service.example(index), ""), drawn, [image, trouble], **_AT_ONCE)
-    return image, trouble
+    if not service.examples:
+        return image, trouble, None
+    samples = [[str(path)] for path in service.examples]
+    drawn = gr.Dataset(components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples")
+    return image, trouble, drawn
+
+
+def _fitting(gr: Any, service: Service, drawn: bool) -> Any:
+    """The model that the new picture asks for, where the page offers those that are taken by default."""
+    names = service.shelf.names
+    return default_model(drawn=drawn).name if len(names) > 1 and names == offered_models() else gr.skip()
 
 
 def _looked_at(gr: Any, service: Service, image: Any) -> tuple[Any, str]:
@@ -87,7 +104,7 @@ def _looked_at(gr: Any, service: Service, image: Any) -> tuple[Any, str]:
 
 def _texts(gr: Any, service: Service) -> dict[str, Any]:
     most = service.limits.prompt_characters
-    prompt = gr.Textbox(DEFAULT_PROMPT, label="Prompt", max_length=most, max_lines=6, elem_id="prompt")
+    prompt = gr.Textbox(PROMPT, label="Prompt", max_length=most, max_lines=6, elem_id="prompt")
     sentence = gr.Textbox(
         label="Sentence to check (optional)",
         placeholder="Empty: the model answers",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ercr.explanation import Explanation, Word
 from ercr.render.compare import compare
@@ -42,16 +44,28 @@ def strongest(explanation: Explanation) -> Word | None:
 
 
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
-    """The answer's words as plain data; of several methods, each one's evidence by its name."""
+    """The answer's words as plain data, with their maps; of several methods, each one's by its name."""
     first = explanations[0]
-    if len(explanations) == 1:
-        return [_word(word) | {"evidence": round(word.evidence, 4)} for word in first.words]
+    box = [round(side, 2) for side in first.geometry.box]  # all methods read the same cells
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
+
+    def told(index: int, read: Callable[[Word], Any]) -> Any:
+        found = {name: read(spoken[index]) for name, spoken in by_name.items()}
+        return found if len(explanations) > 1 else next(iter(found.values()))
+
     return [
-        _word(word) | {"evidence": {name: round(spoken[i].evidence, 4) for name, spoken in by_name.items()}}
+        {
+            "text": word.text,
+            "probability": round(word.probability, 4),
+            "evidence": told(i, lambda each: round(each.evidence, 4)),
+            "map": told(i, _rows),
+            "box": box,
+        }
         for i, word in enumerate(first.words)
     ]
 
 
-def _word(word: Word) -> dict[str, Any]:
-    return {"text": word.text, "probability": round(word.probability, 4)}
+def _rows(word: Word) -> list[list[float]]:
+    """A map's rows of cells, from above."""
+    rows: list[list[float]] = np.round(word.map.astype(np.float64), 4).tolist()
+    return rows

@@ -92,15 +92,16 @@ class Service:
     def explain(self, image: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
         """Let the model answer a prompt about an image, and measure the image evidence for every word it says.
 
-        Returns the answer, its words with probability and evidence (0 to 1), and a self-contained HTML report.
+        Returns the answer, its words with probability, evidence (0 to 1), map (rows of cells) and the box in pixels of
+        the picture that the map covers, and a self-contained HTML report.
         """
         return self._answer(image, prompt, model=model, method=method, length=max_new_tokens)
 
     def explain_sentence(self, image: Any, sentence: Any, prompt: Any, model: Any, method: Any) -> Answer:
         """Measure the image evidence for every word of a given sentence, as if the model had answered with it.
 
-        Returns the sentence, its words with the probability the model gives them and their evidence (0 to 1), and a
-        self-contained HTML report. A word without evidence or with a low probability may be invented.
+        Returns the sentence, its words with the probability the model gives them, their evidence (0 to 1), map and box,
+        and a self-contained HTML report. A word without evidence or with a low probability may be invented.
         """
         return self._answer(image, prompt, sentence, model=model, method=method)
 
@@ -109,8 +110,8 @@ class Service:
     ) -> Answer:
         """Explain one answer of the model by two methods.
 
-        Returns the answer, its words with probability and the evidence by each method, and one self-contained HTML
-        report with both side by side.
+        Returns the answer, its words with probability, box, and evidence and map by each method, and one self-contained
+        HTML report with both side by side.
         """
         return self._answer(image, prompt, model=model, method=method, other=other_method, length=max_new_tokens)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ercr.errors import CheckpointError, nearest
 
-DEFAULT = "scenes-qwen2vl"
+DEFAULT = "scenes-qwen2vl"  # of drawn scenes; ercr.defaults says when it is taken
 PHOTOS = "photo-mini"
 _HERE = Path(__file__).parent
 

@@ -57,6 +57,43 @@ def test_listed_datasets_bring_their_own_categories(tmp_path, name, sentences):
         samples[1]
 
 
+def test_names_that_share_an_id_are_all_kept_in_their_order(tmp_path):
+    Image.new("RGB", (20, 10), "red").save(tmp_path / "a.png")
+    named = {"hot dog": 1, "dog": 2, "dog house": 1, "sky": 0}
+    (tmp_path / "anno.json").write_text(json.dumps([["a.png", "A dog.", "m.png", named]]))
+    assert open_dataset(f"grandf:{tmp_path}")[0].categories == [
+        (1, "hot dog"),
+        (2, "dog"),
+        (1, "dog house"),
+        (0, "sky"),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["P", "1", "L", "RGB", "I;16"])
+def test_masks_read_in_grey_are_what_opencv_reads(coco, mode):
+    cv2 = pytest.importorskip("cv2")
+    labels = np.random.default_rng(0).integers(0, 90, (30, 40)).astype(np.uint8)
+    picture = Image.fromarray(labels)
+    if mode == "P":
+        picture = Image.frombytes("P", (40, 30), labels.tobytes())
+        picture.putpalette(np.random.default_rng(1).integers(0, 256, 768).tolist())
+    picture = {"1": Image.fromarray(labels > 40), "RGB": picture.convert("RGB")}.get(mode, picture)
+    if mode == "I;16":
+        picture = Image.fromarray(labels.astype(np.uint16) * 3)
+    path = coco / "seg_label/000000000007.png"
+    picture.save(path)
+    samples = open_dataset(f"coco:{coco}")
+    grey = samples.reading("grey")[0].labels
+    np.testing.assert_array_equal(grey, cv2.imread(str(path), cv2.IMREAD_GRAYSCALE))
+    assert samples.masks == "ids"
+    if mode == "P":
+        np.testing.assert_array_equal(samples[0].labels, labels)
+        assert (grey != labels).any()
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ImageError, match="damaged"):
+        samples.reading("grey")[0]
+
+
 def test_missing_and_damaged_files_are_named(coco, tmp_path):
     assert {"coco", "grandf", "openpsg", "scenes"} <= set(datasets())
     with pytest.raises(InputError, match="Did you mean 'coco'"):

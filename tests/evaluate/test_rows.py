@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from ercr.datasets.registry import open_dataset
 from ercr.evaluate import evaluate
+from ercr.evaluate.plan import Plan
+from ercr.evaluate.rows import Scorer
 from ercr.metrics.answers import score_answer
 from ercr.metrics.faithfulness import BUDGETS
+from ercr.metrics.grouping import spoken_words
 from ercr.metrics.language import english
 from ercr.metrics.pixels import levels
 from ercr.metrics.protocol import Protocol
 from ercr.metrics.text import meteor, rouge_l
+from tests.metrics.made import explanation
 
 from .conftest import OPTIONS
 
@@ -103,6 +110,35 @@ def test_a_curve_begins_and_ends_with_the_whole_and_the_blank_picture(explainer,
         assert (row["deleted"][0], row["deleted"][-1]) == ends == (row["inserted"][-1], row["inserted"][0])
         assert len(row["deleted"]) == len(row["inserted"]) == 21
     assert {"deletion_auc", "insertion_20"} <= set(run.figures()["cam"])
+
+
+def test_words_of_tokenizers_that_drop_the_space_are_those_of_the_public_code():
+    """The public code looks at the piece, whose bar marks a new word, and decodes it alone."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {piece: i for i, piece in enumerate(["▁a", "▁dog", "gy", "▁", ",", "▁cat", "?"])}
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="?", continuing_subword_prefix=""))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="?")
+    assert tokenizer.decode([vocabulary["▁dog"]]) == "dog"  # alone, a piece loses its space
+    ids = [vocabulary[piece] for piece in ("▁a", "▁dog", "gy", ",", "▁cat")]
+    said = explanation([tokenizer.decode([i]) for i in ids], np.zeros((5, 2, 2)), prompt=())
+    tokens = tuple(replace(token, id=id_) for token, id_ in zip(said.text_tokens, ids, strict=True))
+    explainer = SimpleNamespace(adapter=SimpleNamespace(tokenizer=tokenizer))
+    texts = Scorer(explainer, Plan("m", "scenes:1", ("cam",)))._retokenized(SimpleNamespace(text_tokens=tokens))
+    assert texts == ["▁a", "▁dog", "gy", ",", "▁cat"]
+    assert [word.text for word in spoken_words(tokens, Protocol(), texts)] == ["a", "doggy", ",", "cat"]
+
+
+def test_an_answer_that_is_left_out_has_no_figure_at_all(explainer, tmp_path, monkeypatch):
+    monkeypatch.setattr(Scorer, "_retokenized", lambda *_: ["another"])
+    options = {**OPTIONS, "dataset": "scenes:1", "methods": "cam", "protocol": "tam"}
+    run = evaluate(explainer, out=tmp_path / "run", **options)
+    (row,) = run.table().to_pylist()
+    assert (row["status"], row["rouge_l"], row["meteor"]) == ("ok", None, None)
+    assert "tokenising again" in row["reason"]
+    assert run.settings["rouge"].startswith("rouge 1")
 
 
 def test_generated_answers_are_scored_as_they_were_spoken(explainer, tmp_path):

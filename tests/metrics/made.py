@@ -12,6 +12,8 @@ from ercr.metrics.language import Language
 
 END = "<|end|>"
 CATEGORIES = {1: "person", 18: "dog", 41: "skateboard", 58: "hot dog", 62: "chair", 88: "teddy bear"}
+# as lists of descriptions have them: names share ids, and one stands for the background
+SHARED = [(18, "dog"), (58, "chair"), (1, "person"), (18, "man"), (0, "blue sky"), (58, "hot dog"), (1, "dog house")]
 NOUNS = {"dog", "dogs", "bear", "person", "man", "chair", "chairs", "umbrellas", "sky", "doggy", "狗"}
 FUNCTIONS = {"a", "the", "and", "there", "themselves"}
 

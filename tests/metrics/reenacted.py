@@ -26,13 +26,13 @@ def reenact(texts, special, maps, labels, categories, tag, lemma, rules, crop=No
         words = [[text.replace(" ", ""), tokens] for text, tokens in words]
     else:
         words = [[text.strip(), tokens] for text, tokens in words if text.strip()]
-    names = [label(text, categories, tag, lemma, rules["match"]) for text, _ in words]
+    names = [label(text, categories, tag, lemma, rules) for text, _ in words]
 
     scores, thresholds = [], []
     for number, (_, tokens) in enumerate(words):
         if names[number] in ("function", "other"):
             continue
-        per_token = [measure(maps[i], labels, names[number], crop) for i in tokens]
+        per_token = [measure(maps[i], labels, names[number], crop, rules["empty"]) for i in tokens]
         thresholds.append(over_tokens([t for t, _ in per_token], rules["subword"]))
         fits = [fit for _, fit in per_token if fit is not None]
         if fits:
@@ -55,30 +55,31 @@ def reenact(texts, special, maps, labels, categories, tag, lemma, rules, crop=No
 def starts(text, split):
     if split == "token":
         return text in string.punctuation or text[0] == " " or any("\u4e00" <= c <= "\u9fff" for c in text)
-    return text[0] in string.punctuation + " " or "\u4e00" <= text[0] <= "\u9fff"
+    return text[0] in string.punctuation + " " or any(a <= text[0] <= b for a, b in ("ぁヿ", "一鿿"))
 
 
-def label(word, categories, tag, lemma, match):
+def label(word, categories, tag, lemma, rules):
     kind = tag(word)
     if kind in FUNCTION_TAGS:
         return "function"
     if kind not in NOUN_TAGS:
         return "other"
     bare = lemma(word.lower().replace("-", ""))
-    holding = [id_ for id_, name in categories.items() if bare in [lemma(part) for part in name.split()]]
-    if match == "any":
-        return holding[-1] if holding else "unknown"
-    whole = [id_ for id_ in holding if lemma(categories[id_]) == bare]
-    if match == "synonyms" and not whole and bare in ("man", "woman", "boy", "girl", "people"):
-        whole = [id_ for id_, name in categories.items() if name == "person"]
-    return (whole + holding + ["unknown"])[0]
+    named = [(id_, name) for name, id_ in categories if id_ > 0 or rules["background"] == "drop"]
+    holding = [(id_, name) for id_, name in named if bare in [lemma(part) for part in name.split()]]
+    whole = [pair for pair in holding if lemma(pair[1]) == bare]
+    if rules["match"] == "synonyms" and not whole and bare in ("man", "woman", "boy", "girl", "people"):
+        whole = [pair for pair in named if pair[1] == "person"]
+    found = [id_ for id_, _ in (holding[::-1] if rules["match"] == "any" else whole + holding)]
+    # the public code scores labels above 0 and takes thresholds of label -1: label 0 falls between the two
+    return "unknown" if not found else "other" if found[0] == 0 else found[0]
 
 
 def uint8(map_):
     return np.array([[int(np.float32(v) * np.float32(255)) for v in row] for row in map_], np.uint8)
 
 
-def measure(map_, labels, category, crop):
+def measure(map_, labels, category, crop, empty):
     large = cv2.resize(uint8(map_), labels.shape[::-1]) if crop is None else crop(uint8(map_))
     threshold, binary = cv2.threshold(large, 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
     truth = np.zeros(labels.shape, bool) if category == "unknown" else labels == category
@@ -86,7 +87,8 @@ def measure(map_, labels, category, crop):
         return threshold, None
     predicted = binary > 0
     both, either = (predicted & truth).sum(), (predicted | truth).sum()
-    return threshold, (both / either, both / predicted.sum() if predicted.any() else 0.0, both / truth.sum())
+    nothing = float("nan") if empty == "nan" else 0.0
+    return threshold, (both / either, both / predicted.sum() if predicted.any() else nothing, both / truth.sum())
 
 
 def over_tokens(values, subword):

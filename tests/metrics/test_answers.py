@@ -10,7 +10,7 @@ import pytest
 from ercr.metrics.answers import score_answer
 from ercr.metrics.pooled import Pooled
 from ercr.metrics.protocol import OPTIONS, Protocol
-from tests.metrics.made import CATEGORIES, END, LANGUAGE, blobs, explanation, tag
+from tests.metrics.made import CATEGORIES, END, LANGUAGE, SHARED, blobs, explanation, tag
 from tests.metrics.reenacted import centre_crop, reenact
 
 TAM, CLEAN = Protocol.preset("tam"), Protocol.preset("clean")
@@ -20,7 +20,7 @@ TOGGLED = list(
     )
 )
 SAID = [" a", " the", " and", " dog", "gy", " dogs", " chair", "s", " person", " man", " bear", " umbrellas", " sky"]
-SAID += [" red", " them", "selves", ",", ".", "'s", "狗", " -", " hot", ".\n"]
+SAID += [" red", " them", "selves", ",", ".", "'s", "狗", "ネコ", "ね", " -", " hot", ".\n"]
 
 
 def random_answer(rng):
@@ -32,8 +32,14 @@ def random_answer(rng):
     return texts, blobs(rng, len(texts)), labels
 
 
-def score(texts, maps, labels, protocol=TAM, **options):
-    return score_answer(explanation(texts, maps), labels, CATEGORIES, LANGUAGE, protocol, **options)
+def score(texts, maps, labels, protocol=TAM, categories=CATEGORIES, **options):
+    return score_answer(explanation(texts, maps), labels, categories, LANGUAGE, protocol, **options)
+
+
+def again(texts, special, maps, labels, categories, rules, crop=None):
+    """Re-enacted, with categories as the public code has them: names, each with its id."""
+    named = [(name, id_) for id_, name in categories]
+    return reenact(texts, special, maps, labels, named, tag, LANGUAGE.lemma, rules, crop)
 
 
 def pooled(scored):
@@ -48,8 +54,9 @@ def test_random_answers_score_as_the_protocol_reenacted(protocol):
     for number in range(60):
         texts, maps, labels = random_answer(rng)
         special = [text == END for text in texts]
-        found = score(texts, maps, labels, protocol)
-        made = reenact(texts, special, maps, labels, CATEGORIES, tag, LANGUAGE.lemma, asdict(protocol))
+        categories = SHARED if number % 2 else list(CATEGORIES.items())
+        found = score(texts, maps, labels, protocol, categories)
+        made = again(texts, special, maps, labels, categories, asdict(protocol))
         assert [w.text for w in found.words] == made["words"]
         objects, quiet = pooled(found)
         np.testing.assert_allclose(np.reshape(objects, (-1, 3)), np.reshape(made["scores"], (-1, 3)), atol=1e-12)
@@ -127,6 +134,38 @@ class TestOptions:
         assert [s.limit for s in (last, whole)] == [whole.limit] * 2  # matched or not, nouns set the limit
         assert [w.category for w in self.both(["dog", " man"], "match", "any", "synonyms")[1].words] == [18, 1]
 
+    def test_background(self):
+        categories = {0: "blue sky", 18: "dog"}
+        maps = blobs(np.random.default_rng(0), 3)
+        dropped, noun = (
+            score(["the", " sky", " dog"], maps, self.labels, replace(TAM, background=value), categories)
+            for value in ("drop", "noun")
+        )
+        assert [(w.kind, w.category) for w in dropped.words[1:]] == [("other", None), ("noun", 18)]
+        assert [(w.kind, w.category) for w in noun.words[1:]] == [("noun", None), ("noun", 18)]
+        assert dropped.limit == dropped.words[2].threshold
+        assert noun.limit == (noun.words[1].threshold + noun.words[2].threshold) / 2
+
+    def test_empty(self):
+        maps = np.zeros((1, 6, 9))
+        no_number, zero = (score([" dog"], maps, self.labels, replace(CLEAN, empty=value)) for value in ("nan", "zero"))
+        assert np.isnan(no_number.words[0].overlap.precision)
+        assert zero.words[0].overlap == replace(no_number.words[0].overlap, precision=0.0)
+        figures = Pooled()
+        figures.add("one", no_number.sums())
+        figures.add("two", score([" dog"], np.ones((1, 6, 9)), self.labels, CLEAN).sums())
+        found = figures.summary(10)
+        assert np.isnan(found["precision"].value)  # as the public code's mean over the dataset is
+        assert np.isfinite([found["obj_iou"].value, found["recall"].value]).all()
+
+    def test_an_id_with_several_names_is_found_by_each_and_the_last_name_wins(self):
+        maps = blobs(np.random.default_rng(0), 3)
+        scored = score([" dog", " man", " person"], maps, self.labels, TAM, SHARED)
+        assert [w.category for w in scored.words] == [1, 18, 1]
+        assert [row["category_name"] for row in scored.rows()][1] == "dog / man"
+        whole = score([" dog", " man", " person"], maps, self.labels, CLEAN, SHARED)
+        assert [w.category for w in whole.words] == [18, 18, 1]
+
     def test_merge_of_two_words_for_one_object(self):
         for scored in self.both([" dog", " dogs", " chair"], "merge", "list", "words"):
             ious = [w.overlap.iou for w in scored.words]
@@ -166,9 +205,7 @@ class TestOptions:
         stretched = score_answer(cropped, self.labels, CATEGORIES, LANGUAGE, replace(CLEAN, place="stretch"))
         for scored, crop in ((seen, centre_crop((60, 90), box)), (stretched, None)):
             rules = asdict(CLEAN)
-            made = reenact(
-                ["the", " dog"], [False] * 2, maps, self.labels, CATEGORIES, tag, LANGUAGE.lemma, rules, crop
-            )
+            made = again(["the", " dog"], [False] * 2, maps, self.labels, CATEGORIES.items(), rules, crop)
             np.testing.assert_allclose(pooled(scored)[0], made["scores"], atol=2e-3)
             assert scored.limit == pytest.approx(made["b"], abs=1)
         assert seen.words[1].overlap != stretched.words[1].overlap
@@ -235,6 +272,11 @@ class TestEdges:
         assert [w.text for w in scored.words] == ["a", "dog"]
         assert [row["word"] for row in scored.rows()] == [0, None, 1]
 
+    def test_kana_start_words_and_join_them_as_in_the_public_code(self):
+        texts, maps = ["一", "匹", "の", "ネコ", "。"], blobs(np.random.default_rng(0), 5)
+        assert [w.text for w in score(texts, maps, self.labels, CLEAN).words] == ["一", "匹", "の", "ネコ。"]
+        assert [w.text for w in score(texts, maps, self.labels, TAM).words] == ["一", "匹のネコ。"]
+
     def test_tokens_marked_with_a_lower_bar_start_words(self):
         maps = blobs(np.random.default_rng(0), 3)
         scored = score(["a", " dog", END], maps, self.labels, TAM, retokenized=["▁a", "▁dog", END])
@@ -249,7 +291,7 @@ def test_a_models_answer_is_scored_like_a_made_one(load, picture):
     answer = [t for t in said.text_tokens if t.kind == "answer"]
     maps = said.maps[[t.row for t in answer]]
     texts, special = [t.text for t in answer], [t.special for t in answer]
-    made = reenact(texts, special, maps, labels, CATEGORIES, tag, LANGUAGE.lemma, asdict(TAM))
+    made = again(texts, special, maps, labels, CATEGORIES.items(), asdict(TAM))
     np.testing.assert_allclose(pooled(found)[0], made["scores"])
     np.testing.assert_allclose(pooled(found)[1], made["quiet"])
     assert [row["probability"] for row in found.rows()] == [t.probability for t in answer]

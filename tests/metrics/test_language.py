@@ -40,3 +40,5 @@ def test_matching_follows_its_three_rules():
     assert match_category("dog", {58: "hot dog", 18: "dog"}, LANGUAGE) == 18
     assert match_category("tshirt", {7: "T-shirt"}, LANGUAGE) == 7
     assert match_category("dog", {0: "dog"}, LANGUAGE) is None  # 0 is the background
+    assert match_category("dog", {0: "dog"}, LANGUAGE, background=True) == 0
+    assert match_category("dog", [(1, "hot dog"), (2, "dog"), (1, "dog house")], LANGUAGE) == 1

@@ -17,6 +17,8 @@ def test_the_presets_differ_in_every_quirk_and_nothing_else():
     assert (tam.match, tam.merge, tam.end_token, tam.mismatch) == ("any", "list", "glue", "skip")
     assert (clean.match, clean.merge, clean.end_token, clean.mismatch) == ("exact", "words", "drop", "score")
     assert tam.subword == clean.subword == "max"
+    assert (tam.rouge, tam.masks, tam.empty, tam.background) == ("rouge", "grey", "nan", "drop")
+    assert (clean.rouge, clean.masks, clean.empty, clean.background) == ("rouge-score", "ids", "zero", "noun")
     assert [f.name for f in fields(Protocol)] == list(OPTIONS)
 
 
@@ -30,6 +32,18 @@ def test_text_and_plain_data_read_back():
     assert str(Protocol.parse(" tam , subword = mean ")) == "tam,subword=mean"
     assert str(Protocol.parse("subword=first,match=synonyms")) == "tam,match=synonyms,subword=first"
     assert Protocol.parse("clean").to_dict()["preset"] == "clean"
+
+
+def test_a_run_of_a_time_with_fewer_options_is_told_as_what_it_did():
+    data = Protocol.preset("tam").to_dict()
+    for option in ("rouge", "masks", "empty", "background"):
+        del data[option]
+    assert Protocol.from_dict(data) == replace(Protocol.preset("clean"), **data_of(data))
+    assert "rouge=rouge-score" in str(Protocol.from_dict(data))
+
+
+def data_of(data):
+    return {name: value for name, value in data.items() if name in OPTIONS}
 
 
 def test_a_description_says_what_every_option_does():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+import numpy as np
 import pytest
 
 from ercr.metrics import text
@@ -20,6 +21,22 @@ def test_rouge_l_is_the_best_references_f_measure():
     assert text.rouge_l(ANSWER, [ANSWER]) == 1
     assert text.rouge_l(ANSWER, []) is None
     assert text.rouge_l("", REFERENCES) == 0
+
+
+def test_rouge_l_of_the_public_evaluation_is_its_packages():
+    scorer = pytest.importorskip("rouge").Rouge()
+    words = "a A dog Dog , . the sofa Sofa. on\n sits is...".split(" ")
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        said, *references = (" ".join(rng.choice(words, rng.integers(2, 14))) + " x" for _ in range(3))
+        best = max(scorer.get_scores(said, reference)[0]["rouge-l"]["f"] for reference in references)
+        assert text.rouge_l(said, references, "rouge") == best
+    assert text.rouge_l(ANSWER, REFERENCES, "rouge") != text.rouge_l(ANSWER, REFERENCES, "rouge-score")
+    assert text.rouge_l(ANSWER, [], "rouge") is None
+    # the package refuses these
+    assert [text.rouge_l(said, REFERENCES, "rouge") for said in ("", "..")] == [0, 0]
+    assert text.rouge_l(ANSWER, [".", ANSWER], "rouge") == pytest.approx(1)
+    assert text.rouge_backend("rouge").startswith("rouge 1")
 
 
 def test_meteor_is_nltks_of_lower_cased_words():

@@ -55,7 +55,7 @@ class Coco(Samples):
             id=name,
             image=image.rgb,
             prompt=PROMPT,
-            labels=read_labels(self.root / f"seg_label/{name}.png"),
+            labels=read_labels(self.root / f"seg_label/{name}.png", self.masks),
             categories=self.categories,
             references=tuple(caption.strip() for caption in captions),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ercr.datasets.sample import Masks
 from ercr.errors import ImageError, InputError
 from ercr.images import MAX_PIXELS
 
@@ -48,20 +50,38 @@ def category_id(value: Any) -> int:
     return int(value)
 
 
-def read_labels(path: Path) -> NDArray[np.uint8] | None:
+def read_labels(path: Path, masks: Masks = "ids") -> NDArray[np.uint8] | None:
     """A label picture (pixel = category id); None where the file is missing."""
     if not path.exists():
         return None
     try:
-        with Image.open(path) as picture:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ImageError(f"The mask {path} is damaged: {error}.") from None
+    return decode_labels(data, str(path), masks)
+
+
+def decode_labels(data: bytes, name: str, masks: Masks) -> NDArray[np.uint8]:
+    """A label picture from its file's bytes: the ids as they are stored, or the grey values that OpenCV makes of it."""
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise ValueError(f"it claims {picture.width} x {picture.height} pixels")
-            labels = np.asarray(picture)
-    # Pillow's decoders raise many kinds of error on damaged files; all mean the same to a user.
+            labels = _grey(data) if masks == "grey" else np.asarray(picture)
+    # decoders raise many kinds of error on damaged files; all mean the same to a user
     except Exception as error:
-        raise ImageError(f"The mask {path} is damaged: {error}.") from None
+        raise ImageError(f"The mask {name} is damaged: {error}.") from None
     if labels.ndim != 2 or labels.dtype.kind not in "bui":
-        raise ImageError(f"The mask {path} must have one channel (pixel = category id), not shape {labels.shape}.")
+        raise ImageError(f"The mask {name} must have one channel (pixel = category id), not shape {labels.shape}.")
     if labels.min(initial=0) < 0 or labels.max(initial=0) > 255:
-        raise ImageError(f"The mask {path} holds ids outside 0 to 255.")
+        raise ImageError(f"The mask {name} holds ids outside 0 to 255.")
     return labels.astype(np.uint8)
+
+
+def _grey(data: bytes) -> NDArray[np.uint8]:
+    import cv2
+
+    grey: NDArray[np.uint8] | None = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    if grey is None:
+        raise ValueError("OpenCV cannot read it")
+    return grey

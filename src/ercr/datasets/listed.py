@@ -35,7 +35,7 @@ class Listed(Samples):
     def sample(self, index: int) -> Sample:
         try:
             picture, description, mask, categories = self.entries[index]
-            names = {category_id(id_): str(name) for name, id_ in categories.items()}
+            names = [(category_id(id_), str(name)) for name, id_ in categories.items()]
             paths = self.root / picture, self.root / mask
             if "\0" in picture + mask or not isinstance(description, str):
                 raise ValueError
@@ -46,7 +46,7 @@ class Listed(Samples):
             id=self.name(index),
             image=image.rgb,
             prompt=self.prompt,
-            labels=read_labels(paths[1]),
-            categories=names,
+            labels=read_labels(paths[1], self.masks),
+            categories=dict(names) if len(dict(names)) == len(names) else names,
             references=(description,),
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+Masks = Literal["ids", "grey"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,20 @@ class Sample:
     image: Image.Image
     prompt: str
     labels: NDArray[np.uint8] | None  # [H, W]; None where there is no label picture
-    categories: Mapping[int, str]
+    categories: Mapping[int, str] | Sequence[tuple[int, str]]  # pairs where an id has several names
     references: tuple[str, ...]
 
 
 class Samples(Sequence[Sample]):
     """A dataset: samples are made one by one, when they are asked for."""
+
+    masks: Masks = "ids"  # how label pictures are read: `ercr.datasets.folder.decode_labels`
+
+    def reading(self, masks: Masks) -> Self:
+        """The same dataset with its label pictures read in this way."""
+        other = copy.copy(self)
+        other.masks = masks
+        return other
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -80,20 +80,21 @@ class Plan:
     def settings(self, dataset: Sequence[Sample]) -> dict[str, Any]:
         """Everything that determines the rows and can be known without loading the model."""
         from ercr.metrics.language import english
-        from ercr.metrics.text import meteor_backend
+        from ercr.metrics.text import meteor_backend, rouge_backend
 
         kind = self.device.partition(":")[0]
         device = kind if kind in ("cpu", "cuda") else "auto"
         model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": device}
-        count = self.count(dataset)
+        count, protocol = self.count(dataset), Protocol.parse(self.protocol)
         print_ = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
         return {
             "format": FORMAT,
             "model": {key: value for key, value in model.items() if value not in (None, "auto")},
             "dataset": {"spec": self.dataset, "samples": count, "fingerprint": print_},
             "methods": [_method(spec) for spec in self.methods],
-            "protocol": Protocol.parse(self.protocol).to_dict(),
+            "protocol": protocol.to_dict(),
             "tagger": english().name,
+            "rouge": rouge_backend(protocol.rouge),
             "meteor": meteor_backend(),
             "answers": self.answers,
             "max_new_tokens": self.max_new_tokens,

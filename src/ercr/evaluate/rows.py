@@ -87,7 +87,7 @@ class Scorer:
                 continue
             try:
                 if retokenized is None or text is None:  # the answer is the same for all methods
-                    retokenized, text = self._retokenized(explanation), _text_scores(explanation.text, sample)
+                    retokenized, text = self._retokenized(explanation), self._text_scores(explanation.text, sample)
                 head = {"index": index, "sample": sample.id, "method": method, "status": "ok", **text}
                 per_method[method] = self._scored(head, sample, explanation, plain.get(method), retokenized)
             except Exception as error:
@@ -110,12 +110,18 @@ class Scorer:
             for piece, text in zip(pieces, texts, strict=True)
         ]
 
+    def _text_scores(self, answer: str, sample: Sample) -> Row:
+        rouge = rouge_l(answer, sample.references, self.protocol.rouge)
+        return {"answer": answer, "rouge_l": rouge, "meteor": meteor(answer, sample.references)}
+
     def _scored(
         self, head: Row, sample: Sample, explanation: Explanation, plain: Any, retokenized: Sequence[str]
     ) -> list[Row]:
         score = score_answer(explanation, sample.labels, sample.categories, self.language, self.protocol, retokenized)
         grid = explanation.geometry.grid
         head |= {"rows": grid[0], "columns": grid[1], "limit": score.limit, "reason": score.left_out}
+        if score.left_out:  # the protocol takes no figure at all from this answer
+            head |= {"rouge_l": None, "meteor": None}
         if not score.tokens:
             return [head]
         tokens = _answer(explanation)
@@ -203,11 +209,6 @@ class Scorer:
 
 def _answer(explanation: Explanation) -> list[Token]:
     return [token for token in explanation.text_tokens if token.kind == "answer"]
-
-
-def _text_scores(answer: str, sample: Sample) -> Row:
-    references = sample.references
-    return {"answer": answer, "rouge_l": rouge_l(answer, references), "meteor": meteor(answer, references)}
 
 
 def _truth(sample: Sample, row: Row) -> Any:

@@ -20,6 +20,7 @@ from ercr.evaluate.run import Run
 from ercr.explainer import Explainer
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
+from ercr.metrics.protocol import Protocol
 
 Loaded = tuple[int, "Sample | Failure"]
 Batch = list[tuple[int, Sample]]
@@ -51,7 +52,9 @@ class Worker:
     def __init__(
         self, explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, batch_size: BatchSize
     ) -> None:
-        self.explainer, self.dataset, self.plan, self.run = explainer, dataset, plan, run
+        self.explainer, self.plan, self.run = explainer, plan, run
+        masks = Protocol.parse(plan.protocol).masks
+        self.dataset = dataset.reading(masks) if isinstance(dataset, Samples) else dataset
         self.sizes = Sizes(batch_size, explainer.adapter)
         self.parts = plan.parts(dataset)
         self.plain = {m: p for m in plan.methods if (p := without_context(m))} if plan.suppression else {}

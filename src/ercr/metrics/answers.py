@@ -6,6 +6,7 @@ were made so. Nothing here runs a model or reads a file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ercr.explanation import Explanation, Token
 from ercr.metrics.grouping import Group, spoken_words
 from ercr.metrics.language import Kind, Language
-from ercr.metrics.matching import match_category
+from ercr.metrics.matching import Categories, match_category, pairs
 from ercr.metrics.pixels import Overlap, levels, otsu, overlap, place, stretch
 from ercr.metrics.protocol import Protocol
 
@@ -62,7 +63,7 @@ class AnswerScore:
     tokens: tuple[TokenScore, ...]
     words: tuple[WordScore, ...]
     limit: float | None  # mean threshold of the answer's nouns (b)
-    categories: Mapping[int, str]
+    names: Mapping[int, str]  # of categories; those of one id together
     left_out: str | None = None  # why the protocol takes no figure from this answer
 
     def sums(self) -> dict[str, tuple[float, float]]:
@@ -94,7 +95,7 @@ class AnswerScore:
             "tag": word.tag,
             "kind": word.kind,
             "category": word.category,
-            "category_name": None if word.category is None else self.categories[word.category],
+            "category_name": None if word.category is None else self.names[word.category],
             "threshold": score.threshold,
             "iou": own and own.iou,
             "precision": own and own.precision,
@@ -110,7 +111,7 @@ class AnswerScore:
 def score_answer(
     explanation: Explanation,
     labels: NDArray[Any] | None,
-    categories: Mapping[int, str],
+    categories: Categories,
     language: Language,
     protocol: Protocol = TAM,
     retokenized: Sequence[str] | None = None,
@@ -123,7 +124,7 @@ def score_answer(
     tokens = [t for t in explanation.text_tokens if t.kind == "answer"]
     if protocol.mismatch == "skip" and retokenized is not None and len(retokenized) != len(tokens):
         reason = f"the answer has {len(tokens)} tokens but {len(retokenized)} after decoding and tokenising again"
-        return AnswerScore((), (), None, categories, reason)
+        return AnswerScore((), (), None, _names(categories), reason)
     groups = spoken_words(tokens, protocol, retokenized)
     words = [_word(index, group, categories, language, protocol) for index, group in enumerate(groups)]
     maps = levels(explanation.maps[[t.row for t in tokens]])  # [T, h, w]
@@ -131,18 +132,29 @@ def score_answer(
     owners = {i: word.index for word in words for i in word.tokens}
     kept = [i for i, token in enumerate(tokens) if protocol.end_token == "glue" or not token.special]
     scores = {i: TokenScore(i, owners.get(i), tokens[i]) for i in kept}
-    _score_nouns(scores, words, maps, picture, _enlarger(explanation, picture, protocol))
+    _score_nouns(scores, words, maps, picture, _enlarger(explanation, picture, protocol), protocol)
     words = [_gather_noun(word, scores, protocol) for word in words]
     limit = _limit(words)
     if limit is not None:
         words = _score_function_words(scores, words, maps, limit)
     words = _pool(words, protocol)
-    return AnswerScore(tuple(scores.values()), tuple(words), limit, categories)
+    return AnswerScore(tuple(scores.values()), tuple(words), limit, _names(categories))
 
 
-def _word(index: int, group: Group, categories: Mapping[int, str], language: Language, protocol: Protocol) -> WordScore:
-    kind = language.kind(group.text)
-    category = match_category(group.text, categories, language, protocol.match) if kind == "noun" else None
+def _names(categories: Categories) -> dict[int, str]:
+    """One name per id; several are put together."""
+    names: dict[int, str] = {}
+    for id_, name in pairs(categories):
+        names[id_] = f"{names[id_]} / {name}" if id_ in names else name
+    return names
+
+
+def _word(index: int, group: Group, categories: Categories, language: Language, protocol: Protocol) -> WordScore:
+    kind, category = language.kind(group.text), None
+    if kind == "noun":
+        category = match_category(group.text, categories, language, protocol.match, protocol.background == "drop")
+        if category == 0:  # to the public code neither a noun with a threshold nor a function word
+            kind, category = "other", None
     return WordScore(index, group.text, language.tag(group.text), kind, category, group.tokens)
 
 
@@ -159,10 +171,12 @@ def _score_nouns(
     maps: NDArray[np.uint8],
     labels: NDArray[Any],
     enlarge: Enlarge,
+    protocol: Protocol,
 ) -> None:
     """Threshold of every noun's token and, where its category is in the picture, the overlap with it."""
     masks = {c: labels == c for c in {word.category for word in words} if c is not None}
     present = {category: mask for category, mask in masks.items() if mask.any()}
+    nothing = math.nan if protocol.empty == "nan" else 0.0
     for word in words:
         if word.kind != "noun":
             continue
@@ -170,7 +184,7 @@ def _score_nouns(
         for i in word.tokens:
             pixels = enlarge(maps[i])
             threshold = otsu(pixels)
-            fit = None if truth is None else overlap(pixels > threshold, truth)
+            fit = None if truth is None else overlap(pixels > threshold, truth, nothing)
             scores[i] = replace(scores[i], threshold=threshold, overlap=fit)
 
 

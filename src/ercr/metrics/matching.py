@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from ercr.metrics.language import Language
+
+# names by id, or (id, name) in the dataset's order where an id has several names
+Categories = Mapping[int, str] | Sequence[tuple[int, str]]
 
 Match = Literal["any", "exact", "synonyms"]
 _SYNONYMS = {
@@ -24,13 +27,22 @@ _SYNONYMS = {
 _Found = dict[str, tuple[int, ...]]  # from a word to categories, in the dataset's order
 
 
-def match_category(word: str, categories: Mapping[int, str], language: Language, match: Match = "any") -> int | None:
+def pairs(categories: Categories) -> tuple[tuple[int, str], ...]:
+    """Ids and names in the dataset's order; an id comes once per name."""
+    return tuple(categories.items() if isinstance(categories, Mapping) else categories)
+
+
+def match_category(
+    word: str, categories: Categories, language: Language, match: Match = "any", background: bool = False
+) -> int | None:
     """The category whose name contains the noun's lemma as a word.
 
     `any` is the public evaluation code's rule: the last such category wins, so "dog" goes to a "hot dog" that comes
     later. `exact` prefers a name that is the noun alone; `synonyms` also knows other words for some categories.
+    Id 0, which marks the background of label pictures, is found only where `background` asks for it.
     """
-    parts, names, others = _index(tuple(categories.items()), language)
+    known = pairs(categories)
+    parts, names, others = _index(known if background else tuple(pair for pair in known if pair[0] > 0), language)
     stem = language.stem(word)
     found = parts.get(stem, ())
     if match == "any":
@@ -46,8 +58,6 @@ def _index(categories: tuple[tuple[int, str], ...], language: Language) -> tuple
     names: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
     for category, name in categories:
-        if category <= 0:
-            continue  # 0 marks the background of label pictures
         for stem in dict.fromkeys(language.stem(part) for part in name.split()):
             parts.setdefault(stem, []).append(category)
         for stem in {language.stem(name), name.lower()}:

@@ -47,12 +47,12 @@ def otsu(pixels: NDArray[np.uint8]) -> float:
     return float(cv2.threshold(pixels, 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)[0])
 
 
-def overlap(prediction: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Overlap:
-    """IoU, precision and recall; 0 where nothing was predicted."""
+def overlap(prediction: NDArray[np.bool_], truth: NDArray[np.bool_], nothing: float = 0.0) -> Overlap:
+    """IoU, precision and recall; where nothing was predicted, the precision is `nothing` and the rest 0."""
     both = int(np.count_nonzero(prediction & truth))
     predicted, true = int(np.count_nonzero(prediction)), int(np.count_nonzero(truth))
     return Overlap(
         both / max(predicted + true - both, 1),
-        both / max(predicted, 1),
+        both / predicted if predicted else nothing,
         both / max(true, 1),
     )

@@ -20,8 +20,14 @@ PRESETS: dict[str, dict[str, str]] = {
         "match": "exact",
         "merge": "words",
         "place": "seen",
+        "background": "noun",
+        "empty": "zero",
+        "masks": "ids",
+        "rouge": "rouge-score",
     },
 }
+# what was done before these could be chosen: runs of that time do not name them
+_FORMERLY = {name: PRESETS["clean"][name] for name in ("background", "empty", "masks", "rouge")}
 # every option, its values and what each does; the first value is the public code's
 OPTIONS: dict[str, dict[str, str]] = {
     "end_token": {
@@ -49,6 +55,22 @@ OPTIONS: dict[str, dict[str, str]] = {
         "stretch": "maps are stretched over the whole mask, also where the model saw a part of the image",
         "seen": "maps are laid where the model looked; the rest of the image counts as 0",
     },
+    "background": {
+        "drop": "a noun that names a category with id 0 counts as no noun: it gives no threshold",
+        "noun": "no noun names id 0, which marks the background of label pictures",
+    },
+    "empty": {
+        "nan": "a map that shows nothing has no precision (NaN), and then neither has the dataset",
+        "zero": "a map that shows nothing has precision 0",
+    },
+    "masks": {
+        "grey": "label pictures are read in grey, as OpenCV does: a palette's colours, the upper 8 of 16 bits",
+        "ids": "label pictures are read as they are stored: a palette's indices, all 16 bits",
+    },
+    "rouge": {
+        "rouge": "ROUGE-L by the package rouge",
+        "rouge-score": "ROUGE-L by the package rouge-score",
+    },
     "subword": {
         "max": "the best token's IoU and the highest threshold stand for a word",
         "mean": "the mean over a word's tokens",
@@ -67,6 +89,10 @@ class Protocol:
     match: Literal["any", "exact", "synonyms"] = "any"
     merge: Literal["list", "words"] = "list"
     place: Literal["stretch", "seen"] = "stretch"
+    background: Literal["drop", "noun"] = "drop"
+    empty: Literal["nan", "zero"] = "nan"
+    masks: Literal["grey", "ids"] = "grey"
+    rouge: Literal["rouge", "rouge-score"] = "rouge"
     subword: Literal["max", "mean", "first"] = "max"
 
     def __post_init__(self) -> None:
@@ -103,7 +129,8 @@ class Protocol:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Protocol:
         """Back from `to_dict`; the preset's name is read off the options."""
-        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+        known = {**_FORMERLY, **data}
+        return cls(**{f.name: known[f.name] for f in fields(cls) if f.name in known})
 
     @property
     def base(self) -> str:

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.metadata
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from ercr.metrics.wordnet import find_wordnet
 
-
-@lru_cache(maxsize=1)
-def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rougeL"])
+Rouge = Literal["rouge", "rouge-score"]
 
 
-def rouge_l(answer: str, references: Sequence[str]) -> float | None:
-    """ROUGE-L F-measure against the best reference; None without references or without `rouge-score`."""
+def rouge_l(answer: str, references: Sequence[str], package: Rouge = "rouge-score") -> float | None:
+    """ROUGE-L F-measure against the best reference; None without references or without the package."""
     try:
-        scorer = _scorer()
+        score = (_google if package == "rouge-score" else _public)()
     except ImportError:
         return None
-    if not references:
+    return max((score(answer, reference) for reference in references), default=None)
+
+
+def rouge_backend(package: Rouge) -> str | None:
+    """What ROUGE-L is computed with; None where it is not installed."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
         return None
-    return float(scorer.score_multi(list(references), answer)["rougeL"].fmeasure)
+
+
+@lru_cache(maxsize=1)
+def _google() -> Callable[[str, str], float]:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rougeL"])
+    return lambda answer, reference: float(scorer.score(reference, answer)["rougeL"].fmeasure)
+
+
+@lru_cache(maxsize=1)
+def _public() -> Callable[[str, str], float]:
+    from rouge import Rouge
+
+    scorer = Rouge(metrics=["rouge-l"])
+
+    def score(answer: str, reference: str) -> float:
+        # the package refuses texts that hold nothing but full stops
+        if not (answer.replace(".", "") and reference.replace(".", "")):
+            return 0.0
+        return float(scorer.get_scores(answer, reference)[0]["rouge-l"]["f"])
+
+    return score
 
 
 class _NoSynonyms:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -39,6 +40,61 @@ def test_explain_writes_every_kind_of_file(run, photo, checkpoint, tmp_path):
     assert Image.open(targets[1]).size == (130, 90)
     assert ercr.load(targets[2]).provenance["method"] == "tam"
     assert json.loads(targets[3].read_text())["provenance"]["generation"]["max_new_tokens"] == 4
+
+
+def test_every_word_keeps_its_picture_and_one_that_was_not_said_costs_no_other(run, photo, checkpoint, tmp_path):
+    common = ("explain", photo, "-m", checkpoint("llava"), "--answer", "a dog on a sofa", "--method", "cam")
+    words = ("--word", "dog", "--word", "a sofa")
+    code, _, err = run(*common, *words, "-o", tmp_path / "x.png", "-o", tmp_path / "x.npz")
+    assert code == 0
+    assert "dog: evidence" in err
+    assert "a sofa: evidence" in err
+    code, _, _ = run(*common, *words, "-o", tmp_path / "1.png", "-o", tmp_path / "2.png", "-o", tmp_path / "x.ercr")
+    assert code == 0
+    saved = ercr.load(tmp_path / "x.ercr")
+    for name, word in {"x-dog": "dog", "x-a-sofa": "a sofa", "1": "dog", "2": "a sofa"}.items():
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"{name}.png")), saved.overlay(word))
+    code, out, err = run(
+        *common,
+        "--word",
+        "cat",
+        "--word",
+        "sofa",
+        "--word",
+        "bird",
+        "-o",
+        tmp_path / "y.png",
+        "-o",
+        tmp_path / "y.html",
+    )
+    assert (code, out.split()) == (2, ["a", "dog", "on", "a", "sofa"])
+    assert err.strip().splitlines()[-1].endswith("The model did not say 'cat' or 'bird'; it said: a, dog, on, sofa.")
+    assert sorted(path.name for path in tmp_path.glob("y*")) == ["y-sofa.png", "y.html"]
+    code, out, _ = run(*common, "--word", "cat", "--json")
+    assert (code, json.loads(out)["text"]) == (2, "a dog on a sofa")
+
+
+def test_saved_explanations_are_shown_without_a_model(run, photo, checkpoint, tmp_path):
+    names = {method: tmp_path / f"{method}.ercr" for method in ("cam", "tam")}
+    for method, file in names.items():
+        run("explain", photo, "-m", checkpoint("llava"), "--answer", "a dog", "--method", method, "-o", file)
+    code, out, _ = run("show", names["cam"], "--word", "dog", "-o", tmp_path / "x.html", "-o", tmp_path / "x.npz")
+    assert (code, out.strip()) == (0, "a dog")
+    assert "<main" in (tmp_path / "x.html").read_text()
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["maps"], [word.map for word in ercr.load(names["cam"]).words])
+        assert arrays["words"].tolist() == ["a", "dog"]
+    assert run("show", *names.values(), "-o", tmp_path / "both.html")[0] == 0
+    assert '"label": "tam"' in (tmp_path / "both.html").read_text()
+    for wrong, says in [
+        (("show", tmp_path / "gone.ercr"), "There is no file"),
+        (("show", photo), "not a readable explanation"),
+        (("show", *names.values(), "-o", tmp_path / "both.png"), "ends in .html"),
+        (("show", names["cam"], "--word", "cat"), "did not say 'cat'"),
+    ]:
+        code, out, err = run(*wrong)
+        assert (code, out, len(err.strip().splitlines())) == (2, "", 1)
+        assert says in err
 
 
 def test_lists_are_tables_or_json(run):

@@ -196,3 +196,15 @@ def test_overlay_marks_strong_evidence_and_hatches_what_was_not_seen(explanation
     with pytest.raises(InputError, match="opacity"):
         explanation.overlay("dog", opacity=2)
     assert isinstance(explanation.overlay(), Image.Image)
+
+
+def test_arrays_hold_every_map_and_where_it_lies(explanation):
+    arrays = explanation.to_numpy()
+    assert arrays["words"].tolist() == [word.text for word in explanation.words]
+    np.testing.assert_array_equal(arrays["maps"], np.stack([word.map for word in explanation.words]))
+    np.testing.assert_array_equal(arrays["token_maps"], explanation.maps)
+    assert "".join(arrays["tokens"][arrays["token_in_answer"]]).strip() == explanation.text
+    assert arrays["prompt_maps"].shape == (len(explanation.prompt_words), *explanation.geometry.grid)
+    assert tuple(arrays["box"]) == explanation.geometry.box
+    assert set(explanation.stages) == {name[6:] for name in arrays if name.startswith("stage_")}
+    assert not any(array.dtype.hasobject for array in arrays.values())  # numpy.load reads them without pickles

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import io
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from ercr import images
+from ercr import addresses, images
 from ercr.errors import ImageError
 from ercr.images import load_image
 
@@ -57,6 +61,60 @@ def test_arrays_and_paths_and_hashes_agree(tmp_path):
     assert load_image(array[:, :, 0]).rgb.mode == "RGB"
 
 
+def test_tensors_and_arrays_of_every_layout_are_the_same_picture():
+    array = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    expected, tensor = load_image(array).sha256(), torch.from_numpy(array)
+    first = tensor.permute(2, 0, 1)
+    for source in (
+        *(tensor, first, first[None], first / 255, tensor / 255, first.double() / 255),
+        *(first.numpy(), first.numpy() / 255, array[None], (first / 255).requires_grad_()),
+    ):
+        assert load_image(source).sha256() == expected
+    assert load_image(first[:1]).sha256() == load_image(array[..., 0]).sha256()
+    assert load_image((first / 255).bfloat16()).size == (6, 9)
+    assert load_image(torch.zeros(3, 5, 4)).size == (5, 4)  # both ends could be channels: torch puts them first
+    assert load_image(np.zeros((3, 5, 4), np.uint8)).size == (3, 5)
+
+
+@pytest.fixture
+def address():
+    """A server on this machine; what it answers is said by the path."""
+    body = saved(Image.new("RGB", (8, 6), "red"))
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            code, _, to = self.path[1:].partition("/")
+            self.send_response(200 if code in ("short", "long") else int(code))
+            self.send_header("Location", f"/{to}" if "~" not in to else to.replace("~", ":///"))
+            self.send_header("Content-Length", str(len(body) + 9 * (code == "short")))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_pictures_come_from_addresses_within_bounds(address, monkeypatch):
+    assert load_image(f"{address}/200").size == (6, 8)
+    assert load_image(f"{address}/302/200").size == (6, 8)
+    for path, says in {
+        "404": "answered 404",
+        "short": "broke off",
+        "302/file~etc/hostname": "other addresses",
+        "/".join(["302"] * 9): "too many",
+    }.items():
+        with pytest.raises(ImageError, match=says):
+            load_image(f"{address}/{path}")
+    monkeypatch.setattr(addresses, "MAX_BYTES", 10)
+    with pytest.raises(ImageError, match="holds more than"):
+        load_image(f"{address}/200")
+
+
 def test_bad_images_are_refused_in_one_sentence(tmp_path, monkeypatch):
     text = tmp_path / "notes.jpg"
     text.write_text("not an image")
@@ -67,7 +125,14 @@ def test_bad_images_are_refused_in_one_sentence(tmp_path, monkeypatch):
         (text, "not an image"),
         (b"", "not an image"),
         (whole[: len(whole) // 2], "cut short"),
-        ("https://example.org/a.png", "download"),
+        ("http://127.0.0.1:9/a.png", "download"),
+        (Path("https://example.org/a.png"), "download"),
+        ("ftp://127.0.0.1/a.png", "http and https"),
+        ("file:///etc/hostname", "http and https"),
+        ("http://[/a.png", "download"),
+        (np.zeros((2, 3, 4, 4), np.uint8), "one of the 2"),
+        (torch.zeros(3, 4, 4) - 1, "between 0 and 1"),
+        (torch.zeros(2, 4, 4, device="meta"), "cannot be read"),
         (3, "path, bytes"),
         (np.zeros((4, 4, 7), np.uint8), r"\[H, W\]"),
         (np.zeros((4, 4, 3), np.int64), "uint8"),

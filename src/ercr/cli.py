@@ -13,14 +13,15 @@ from rich.table import Column, Table
 
 from ercr.commands.benchmark import benchmark
 from ercr.commands.evaluate import evaluate
+from ercr.commands.explain import explain, show_saved
 from ercr.commands.figure import figure
-from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, choose_model, load_model
+from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
 from ercr.commands.report import report
 from ercr.commands.reproduce import reproduce
 from ercr.commands.serve import serve
-from ercr.defaults import PROMPT, default_model
+from ercr.defaults import default_model
 from ercr.errors import ErcrError
-from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working, write
+from ercr.output import check_outputs, emit_data, make_folder, notes, results, show, working
 from ercr.version import __version__
 
 app = typer.Typer(
@@ -47,49 +48,8 @@ def root(
     """Options that stand before a command."""
 
 
-@app.command()
-def explain(
-    image: Annotated[Path, typer.Argument(help="The picture to explain.")],
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
-    model: ModelOption = None,
-    method: MethodOption = "ercr",
-    answer: Annotated[
-        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
-    ] = None,
-    word: Annotated[str | None, typer.Option(help="Show this word's map.", show_default=False)] = None,
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File to write: .html, .png (map of --word, or of the whole answer), .ercr or .json; repeatable.",
-        ),
-    ] = None,
-    as_json: JsonOption = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-) -> None:
-    """Explain what a model says about a picture."""
-    from ercr.images import load_image
-    from ercr.methods import resolve
-    from ercr.models.chat import as_messages
-
-    targets = check_outputs(out or [], as_json)
-    resolve(method)
-    as_messages(prompt)
-    check_options(answer, dtype)
-    loaded = load_image(image)
-    explainer = load_model(choose_model(model, default_model()), device, dtype)
-    with working("Explaining"):
-        explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
-        shown = explanation.word(word) if word is not None else None
-    for target in targets:
-        write(explanation, target, shown)
-    if as_json == "-":
-        emit_data(explanation.to_dict(), as_json)
-        return
-    show(explanation, shown)
+app.command()(explain)
+app.command(name="show")(show_saved)
 
 
 @app.command()
@@ -117,7 +77,7 @@ def demo(
     if as_json is not None:
         emit_data(explanation.to_dict(), as_json)
         return
-    show(explanation, None)
+    show(explanation)
     notes.print(f"loaded in {loaded - began:.1f} s, explained and written in {spent:.1f} s:")
     for file in files:
         notes.print(f"  {file}", soft_wrap=True)

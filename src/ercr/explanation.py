@@ -250,6 +250,14 @@ class Explanation:
 
         save(self, Path(path))
 
+    def to_numpy(self) -> dict[str, NDArray[Any]]:
+        """All maps as arrays: `words` and `maps` [words, h, w], `tokens` and `token_maps`, stages, context weights,
+        and the `box` of the image, in pixels, that the maps cover. `ercr explain --out x.npz` writes the same.
+        """
+        from ercr.export import as_arrays
+
+        return as_arrays(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data for JSON: text, words, maps on the token grid, provenance."""
         from ercr.storage import as_json

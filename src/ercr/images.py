@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ercr.addresses import download, is_address
 from ercr.errors import ImageError
+from ercr.tensors import as_pixels, is_array
 
 MAX_PIXELS = 89_478_485  # Pillow's own warning level: a 256 MB picture
-ImageLike = Any  # path, bytes, PIL image or array: checked at run time, with a readable error
+ImageLike = Any  # path, address, bytes, PIL image, array or tensor: checked at run time, with a readable error
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ class LoadedImage:
 
 
 def load_image(source: ImageLike) -> LoadedImage:
-    """Open a path, bytes, PIL image or uint8/float array; orientation from EXIF is applied here and nowhere else."""
+    """Open a path, an http(s) address, bytes, a PIL image, a uint8/float array or tensor (channels first or last).
+
+    Orientation from EXIF is applied here and nowhere else.
+    """
     if isinstance(source, LoadedImage):
         return source
     if isinstance(source, Image.Image):
@@ -61,20 +66,24 @@ def load_image(source: ImageLike) -> LoadedImage:
         except Exception as error:
             raise ImageError(f"The image is damaged or cut short: {error}.") from None
         return LoadedImage(_to_rgb(_upright(source, "the image"), "the image"))
-    if isinstance(source, np.ndarray):
-        return LoadedImage(_from_array(source))
+    if is_array(source):
+        return LoadedImage(_from_array(as_pixels(source)))
     if isinstance(source, bytes | bytearray):
         return LoadedImage(_decode(bytes(source), "the image bytes"), bytes(source))
+    if isinstance(source, str) and is_address(source):
+        encoded = download(source)
+        return LoadedImage(_decode(encoded, source), encoded)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         encoded = _read(path)
         return LoadedImage(_decode(encoded, str(path)), encoded)
-    raise ImageError(f"An image must be a path, bytes, a PIL image or an array, not {type(source).__name__}.")
+    kinds = "a path, bytes, an http address, a PIL image, an array or a tensor"
+    raise ImageError(f"An image must be {kinds}, not {type(source).__name__}.")
 
 
 def _read(path: Path) -> bytes:
     if str(path).startswith(("http:/", "https:/")):
-        raise ImageError(f"{path} is an address, not a file: download the image first.")
+        raise ImageError(f"{path} is an address in the place of a file: give it as text, or download the image first.")
     try:
         return path.read_bytes()
     except FileNotFoundError:

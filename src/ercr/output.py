@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ from rich.console import Console
 from ercr.errors import InputError, OutputError
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation
+    from ercr.explanation import Explanation, Word
 
 notes = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-SUFFIXES = {".html": "page", ".png": "overlay", ".ercr": "saved explanation", ".json": "data"}
+SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
+Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
 
 def make_folder(folder: Path) -> None:
@@ -39,8 +41,36 @@ def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
     return targets
 
 
+def outputs(out: list[Path], as_json: str | None, words: Sequence[str]) -> list[Target]:
+    """The files to write, checked; several words have a picture each: as many names as words are taken in order."""
+    from ercr.storage import check_writable
+
+    files = check_outputs(out, as_json)
+    wanted = list(dict.fromkeys(words))
+    pictures = sum(file.suffix.lower() == ".png" for file in files)
+    turn, found = iter(wanted), list[Target]()
+    for file in files:
+        if file.suffix.lower() != ".png" or not wanted:
+            found.append((file, None))
+        elif len(wanted) in (1, pictures):
+            found.append((file, wanted[0] if len(wanted) == 1 else next(turn)))
+        else:
+            found += zip(_names(file, wanted), wanted, strict=True)
+    for target, _ in found:
+        check_writable(target)
+    return found
+
+
+def _names(file: Path, words: Sequence[str]) -> list[Path]:
+    """A file's name with each word in it; words that look the same there are numbered."""
+    plain = [re.sub(r"\W+", "-", word).strip("-")[:40] or "word" for word in words]
+    same = [plain[:i].count(each) for i, each in enumerate(plain)]
+    return [file.with_stem(f"{file.stem}-{p}{f'-{n + 1}' if n else ''}") for p, n in zip(plain, same, strict=True)]
+
+
 def write(explanation: Explanation, target: Path, word: Any) -> None:
     """One result file, its kind by its ending."""
+    from ercr.export import to_npz
     from ercr.storage import write_atomic
 
     suffix = target.suffix.lower()
@@ -48,6 +78,8 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
         explanation.to_html(target, word)
     elif suffix == ".ercr":
         explanation.save(target)
+    elif suffix == ".npz":
+        write_atomic(target, to_npz(explanation))
     elif suffix == ".json":
         write_atomic(target, (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
     else:
@@ -56,7 +88,7 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
         buffer = io.BytesIO()
         explanation.overlay(word).save(buffer, format="PNG")
         write_atomic(target, buffer.getvalue())
-    notes.print(f"wrote {target}")
+    notes.print(f"wrote {target}", markup=False, soft_wrap=True)
 
 
 def emit_data(data: Any, as_json: str) -> None:
@@ -70,18 +102,18 @@ def emit_data(data: Any, as_json: str) -> None:
         write_atomic(Path(as_json), (document + "\n").encode())
 
 
-def show(explanation: Explanation, word: Any) -> None:
-    """The answer in colour, then what to know about it."""
+def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
+    """The answer in colour, then what to know about it and about some of its words."""
     from ercr.render.terminal import map_lines, words_line
 
     if not explanation.words:
         notes.print("The model said nothing.")
         return
     results.print(words_line(explanation), soft_wrap=True)
-    if word is not None:
+    for word in words:
         notes.print(f"{word.text}: evidence {word.evidence:.2f}, probability {word.probability:.2f}", markup=False)
-    if word is not None and results.is_terminal:
-        results.print(map_lines(word.map))
+        if results.is_terminal:
+            results.print(map_lines(word.map))
     if explanation.seen < 0.9995:
         notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
 

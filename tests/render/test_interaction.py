@@ -302,6 +302,22 @@ def test_touch_keeps_a_word(made, open_page):
     assert chosen(shown) == kept(shown) == ["house"]
 
 
+@pytest.mark.parametrize("size", [(360, 640), (1000, 420)])
+def test_words_do_not_show_beside_what_stays_in_place(size, open_page):
+    """Tints stand out of their column; what they scroll beneath must hide that, too."""
+    made = explanation(["Red", *[" bricks"] * 90])
+    shown = open_page(made.to_html(), width=size[0], height=size[1])
+    paint = "words => words.forEach((word) => word.style.setProperty('background', 'rgb(255 0 0)', 'important'))"
+    shown.page.locator(".said .word").evaluate_all(paint)
+    panel = ".figures" if size[0] < 620 else ".card"
+    shown.page.mouse.wheel(0, 260)
+    shown.settle()
+    box = shown.page.locator(panel).bounding_box()
+    strip = {"x": box["x"] - 8, "y": box["y"] + 12, "width": 8, "height": min(box["height"], size[1] - box["y"]) - 24}
+    pixels = np.asarray(Image.open(io.BytesIO(shown.page.screenshot(clip=strip))).convert("RGB"))
+    assert (pixels == pixels[0, 0]).all()
+
+
 def test_the_notebooks_frames_do_not_touch_each_other(made, open_page):
     other = explanation(["Two", " dogs", "."], seed=1)
     shown = open_page(f"<!doctype html><title>x</title>{made._repr_html_()}{other._repr_html_()}")

@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("--warm-up", type=float, default=120)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        server = Server(Path(place))
+        server = Server(Path(place), "--model", "scenes-qwen2vl")
         try:
             crowd = Crowd(server, Path(place), options.clients)
             crowd.run(options.warm_up)

@@ -33,7 +33,8 @@ def figure(
         ),
     ],
     image: Annotated[
-        Path | None, typer.Argument(help="The picture; without one a scene is drawn.", show_default=False)
+        str | None,
+        typer.Argument(help="The picture, a file or an address; without one a scene is drawn.", show_default=False),
     ] = None,
     out: Annotated[
         list[Path] | None,
@@ -124,7 +125,7 @@ def _methods(kind: Kind, given: str | None) -> list[str]:
     return chosen
 
 
-def _picture(image: Path | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
+def _picture(image: str | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
     """The picture, and which words to show by default: those that name an object, where that is known."""
     if image is not None:
         from ercr.images import load_image

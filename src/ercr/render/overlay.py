@@ -11,6 +11,8 @@ from ercr.geometry import Floats
 from ercr.render.colormaps import colour
 
 _HATCH = 8  # pixels between the hatching's lines
+_GREY = 1.2  # how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # as browsers weigh colours when they turn them grey
 _FAINTEST = 0.25  # maps weaker than this are not brightened to the full range: nothing must not look like something
 
 
@@ -20,17 +22,21 @@ def brighten(heat: Floats) -> Floats:
 
 
 def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str) -> Image.Image:
-    """The image dimmed, lit up where `heat` [H, W] is; parts that were not seen are hatched grey."""
+    """The image greyed and dimmed, lit up where `heat` [H, W] is; parts that were not seen are hatched."""
     if not 0 <= opacity <= 1:
         raise InputError(f"opacity must lie between 0 and 1, not {opacity}.")
     pixels = np.asarray(image, np.float32)
     light = brighten(heat)[..., None]
-    dimmed = pixels * (1 - 0.7 * opacity * (1 - light))
+    dimmed = _greyed(pixels, min(1.0, _GREY * opacity)) * (1 - 0.7 * opacity * (1 - light))
     weight = opacity * light
     mixed = dimmed * (1 - weight) + colour(0.3 + 0.7 * light[..., 0], colormap) * weight
     if not seen.all():
         mixed = np.where(seen[..., None], mixed, _hatched(pixels))
     return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def _greyed(pixels: Floats, amount: float) -> Floats:
+    return np.asarray(pixels + amount * ((pixels @ _LUMINANCE)[..., None] - pixels), np.float32)
 
 
 def _hatched(pixels: Floats) -> Floats:

@@ -1,6 +1,6 @@
 // What a first-time reader needs to know, and where the explanation came from.
 
-import { make } from "./dom.js";
+import { byHand, make } from "./dom.js";
 
 export const heading = (panels) =>
   make(
@@ -10,9 +10,7 @@ export const heading = (panels) =>
     make(
       "p",
       { class: "lead" },
-      make("span", { class: "pointed" }, "Hover"),
-      make("span", { class: "touched" }, "Tap"),
-      " a word to see where in the image the evidence for it lies.",
+      `${byHand("Hover", "Tap")} a word to see where in the image the evidence for it lies.`,
     ),
     make(
       "p",

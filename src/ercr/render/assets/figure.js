@@ -1,7 +1,7 @@
 // One picture with a map over it, its legend, and the button that saves both.
 
 import { make, number, share } from "./dom.js";
-import { Painter, gradient, top } from "./paint.js";
+import { Painter, gradient, greyness, top, turnGrey } from "./paint.js";
 
 const SAVED_SIDE = 800; // small pictures are enlarged when saved
 
@@ -76,6 +76,7 @@ export class Figure {
     const there = range && this.maps.has(look.stage);
     const evidence = there ? this.maps.evidence(look.stage, range) : 0;
     this.painter.paint(there ? this.maps.values(look.stage, range) : null, top(evidence), look.colours);
+    this.picture.style.filter = there ? `grayscale(${greyness(look.opacity)})` : "";
     this.caption.textContent = look.title(this.panel, there ? evidence : null);
     this.bar.style.backgroundImage = gradient(look.table, look.opacity);
     this.peak.textContent = there ? number(top(evidence)) : "1";
@@ -98,6 +99,7 @@ export class Figure {
     const pen = sheet.getContext("2d");
     pen.imageSmoothingQuality = "high";
     pen.drawImage(this.picture, 0, 0, size.width, size.height);
+    if (there) turnGrey(pen, greyness(this.look.opacity));
     pen.drawImage(layer, 0, 0);
     return sheet;
   }

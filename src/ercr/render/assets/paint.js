@@ -2,9 +2,24 @@
 
 const FAINTEST = 0.25; // maps weaker than this are not brightened to the full range: nothing must not look like something
 const DIM = 0.7;
+const GREY = 1.2; // how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
+const LUMINANCE = [0.2126, 0.7152, 0.0722];
 const LEVELS = 1024;
 
 export const top = (evidence) => Math.max(evidence, FAINTEST);
+
+// How far the picture beneath a map is turned grey, by the style sheet's filter or in a canvas of its own.
+export const greyness = (opacity) => Math.min(1, GREY * opacity);
+
+export const turnGrey = (pen, amount) => {
+  const image = pen.getImageData(0, 0, pen.canvas.width, pen.canvas.height);
+  const { data } = image;
+  for (let i = 0; i < data.length; i += 4) {
+    const grey = LUMINANCE[0] * data[i] + LUMINANCE[1] * data[i + 1] + LUMINANCE[2] * data[i + 2];
+    for (let c = i; c < i + 3; c++) data[c] += amount * (grey - data[c]);
+  }
+  pen.putImageData(image, 0, 0);
+};
 
 // Colour and weight at a share of the full strength: dim the image, then mix the colour in; as one layer over it.
 const layer = (table, opacity, light) => {

@@ -1,0 +1,101 @@
+"""Pictures behind http and https addresses, for those who call the library or a command; the server opens none."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from ercr.errors import ImageError
+from ercr.version import __version__
+
+MAX_BYTES = 64 * 2**20
+MAX_REDIRECTS = 5
+_SECONDS = 60.0  # for all of it
+_SILENCE = 15.0  # seconds without a byte
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # two letters or more: one is a drive
+
+
+def is_address(source: object) -> bool:
+    return isinstance(source, str) and _SCHEME.match(source) is not None
+
+
+def download(address: str) -> bytes:
+    """What an address holds, up to a size and within a time."""
+    scheme = _SCHEME.match(address)
+    if scheme is None or scheme[1].lower() not in ("http", "https"):
+        raise ImageError(f"{address} cannot be opened: pictures come from files, or from http and https addresses.")
+    found: list[bytes | Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(_read(address))
+        except Exception as error:
+            found.append(error)
+
+    # a thread, because a server that sends its headers byte by byte would hold us whatever the socket's limit is
+    thread = threading.Thread(target=work, name="ercr-download", daemon=True)
+    thread.start()
+    thread.join(_SECONDS)
+    if not found:
+        raise ImageError(f"{address} took longer than {_SECONDS:g} seconds: save the picture and give its file.")
+    if isinstance(found[0], Exception):
+        raise _in_one_sentence(address, found[0]) from None
+    return found[0]
+
+
+def _read(address: str) -> bytes:
+    request = urllib.request.Request(address, headers={"User-Agent": f"ercr/{__version__}", "Accept": "image/*"})
+    end = time.monotonic() + _SECONDS
+    with _opener().open(request, timeout=_SILENCE) as response:
+        parts: list[bytes] = []
+        size = 0
+        while part := response.read1(2**16):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_BYTES:
+                raise ImageError(f"{address} holds more than {MAX_BYTES // 2**20} MB: give a smaller picture.")
+            if time.monotonic() > end:
+                raise TimeoutError
+        whole: Any = response.headers.get("Content-Length")
+        if whole is not None and str(whole).isdigit() and size < int(whole):
+            raise ImageError(f"{address} broke off after {size} of {whole} bytes: try again.")
+    return b"".join(parts)
+
+
+class _FewRedirects(urllib.request.HTTPRedirectHandler):
+    max_redirections = MAX_REDIRECTS
+    max_repeats = 2
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Handlers for http and https alone, so that no redirect leads to a file or another protocol."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _FewRedirects(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _in_one_sentence(address: str, error: Exception) -> ImageError:
+    if isinstance(error, ImageError):
+        return error
+    reason = getattr(error, "reason", error)
+    if isinstance(error, urllib.error.HTTPError):
+        moved = "it leads on to too many or other addresses"
+        detail = moved if 300 <= error.code < 400 else f"the server answered {error.code} {error.reason}"
+    elif isinstance(error, TimeoutError) or isinstance(reason, TimeoutError):
+        detail = "the server does not answer"
+    else:
+        detail = str(getattr(reason, "strerror", None) or reason) or type(error).__name__
+    return ImageError(f"{address} cannot be downloaded: {' '.join(detail.split())}.")

@@ -1,0 +1,125 @@
+"""`ercr explain` and `ercr show`: a picture explained, or a saved explanation, on the screen and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, choose_model, load_model
+from ercr.defaults import PROMPT, default_model
+from ercr.errors import ErcrError, InputError, WordNotFound
+from ercr.output import Target, emit_data, notes, outputs, show, working, write
+
+if TYPE_CHECKING:
+    from ercr.explanation import Explanation, Word
+
+WordOption = Annotated[
+    list[str] | None, typer.Option("--word", "-w", help="Show this word's map; repeatable.", show_default=False)
+]
+OutOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; "
+        "repeatable. Several words take as many .png files in their order, or else stand in the files' names.",
+    ),
+]
+
+
+def explain(
+    image: Annotated[str, typer.Argument(help="The picture to explain: a file, or an address (http or https).")],
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
+    model: ModelOption = None,
+    method: MethodOption = "ercr",
+    answer: Annotated[
+        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
+    ] = None,
+    word: WordOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+) -> None:
+    """Explain what a model says about a picture."""
+    from ercr.images import load_image
+    from ercr.methods import resolve
+    from ercr.models.chat import as_messages
+
+    targets = outputs(out or [], as_json, word or [])
+    resolve(method)
+    as_messages(prompt)
+    check_options(answer, dtype)
+    with working("Opening the picture"):
+        loaded = load_image(image)
+    explainer = load_model(choose_model(model, default_model()), device, dtype)
+    with working("Explaining"):
+        explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
+    _deliver(explanation, targets, word or [], as_json)
+
+
+def show_saved(
+    files: Annotated[list[Path], typer.Argument(help="Saved explanations (.ercr); several stand side by side.")],
+    word: WordOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = None,
+) -> None:
+    """Show saved explanations without a model: as text, as a page, as pictures or as data."""
+    from ercr.storage import load
+
+    targets = outputs(out or [], as_json, word or [])
+    if len(files) > 1 and (as_json is not None or any(target.suffix.lower() != ".html" for target, _ in targets)):
+        raise InputError("Several explanations go into one page: use --out with a name that ends in .html.")
+    found = [load(file) for file in files]
+    if len(found) == 1:
+        _deliver(found[0], targets, word or [], as_json)
+        return
+    from ercr.render.compare import compare
+
+    shown, missing = _find(found[0], word or [])
+    for target, _ in targets:
+        compare(found, next(iter(shown.values()), None)).to_html(target)
+        notes.print(f"wrote {target}", markup=False, soft_wrap=True)
+    for explanation in found:
+        show(explanation)
+    if missing:
+        raise missing[0]
+
+
+def _deliver(explanation: Explanation, targets: Sequence[Target], words: Sequence[str], as_json: str | None) -> None:
+    """Everything that was asked for; what cannot be had takes no other output with it."""
+    shown, troubles = _find(explanation, words)
+    for file, word in targets:
+        if word is not None and word not in shown:
+            continue
+        try:
+            write(explanation, file, shown[word] if word is not None else next(iter(shown.values()), None))
+        except ErcrError as error:
+            troubles.append(error)
+    if as_json == "-":
+        emit_data(explanation.to_dict(), as_json)
+    elif shown or not words:
+        show(explanation, list(shown.values()))
+    if troubles:
+        raise troubles[0]
+
+
+def _find(explanation: Explanation, words: Sequence[str]) -> tuple[dict[str, Word], list[ErcrError]]:
+    """The words that were said, and one complaint about all others."""
+    shown: dict[str, Word] = {}
+    unsaid: dict[str, ErcrError] = {}
+    for word in words:
+        try:
+            shown[word] = explanation.word(word)
+        except WordNotFound as error:
+            unsaid[word] = error
+    if len(unsaid) < 2:
+        return shown, list(unsaid.values())
+    from ercr.explanation import bare_texts
+
+    said = ", ".join(dict.fromkeys(filter(None, bare_texts(explanation.words)))) or "nothing"
+    return shown, [WordNotFound(f"The model did not say {' or '.join(map(repr, unsaid))}; it said: {said}.")]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ercr.printable import one_line
+
 
 class ErcrError(Exception):
     """Base of every error this package raises on purpose."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        # messages quote file names and answers, and are shown in terminals
+        return one_line(super().__str__())
 
 
 class InputError(ErcrError, ValueError):

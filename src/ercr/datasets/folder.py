@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from ercr.datasets.sample import Masks
 from ercr.errors import ImageError, InputError
-from ercr.images import MAX_PIXELS
+from ercr.images import decode, open_picture
+from ercr.plainfiles import read_plain
+
+_LONGEST_NAME = 1000  # characters
+_MOST_ANNOTATIONS = 2**30  # bytes; those of all of COCO have half as many
 
 
 def require(root: str, files: tuple[str, ...], layout: str) -> Path:
@@ -28,10 +31,25 @@ def require(root: str, files: tuple[str, ...], layout: str) -> Path:
     return folder
 
 
+def inside(root: Path, name: str) -> Path:
+    """The file that an annotation names; only names within the folder are followed.
+
+    Links that lie in the folder are the user's own and may lead anywhere, to plain files.
+    """
+    parts = name.replace("\\", "/").split("/")
+    if not 0 < len(name) <= _LONGEST_NAME or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0]:
+        raise InputError(f"The annotations name the file {name[:200]!r}, which does not lie in {root}.")
+    return root / name
+
+
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return json.loads(read_plain(path, _MOST_ANNOTATIONS).decode("utf-8"))
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply to be a file of annotations.") from None
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path} cannot be read as JSON: {error}.") from None
 
 
@@ -39,7 +57,7 @@ def digest(*files: Path) -> str:
     """A hash of the files' bytes."""
     found = hashlib.sha256()
     for file in files:
-        found.update(file.read_bytes())
+        found.update(read_plain(file, _MOST_ANNOTATIONS))
     return found.hexdigest()
 
 
@@ -52,25 +70,18 @@ def category_id(value: Any) -> int:
 
 def read_labels(path: Path, masks: Masks = "ids") -> NDArray[np.uint8] | None:
     """A label picture (pixel = category id); None where the file is missing."""
-    if not path.exists():
+    if not os.path.exists(path):  # also for a name that no file can have
         return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ImageError(f"The mask {path} is damaged: {error}.") from None
-    return decode_labels(data, str(path), masks)
+    return decode_labels(read_plain(path, error=ImageError), str(path), masks)
 
 
 def decode_labels(data: bytes, name: str, masks: Masks) -> NDArray[np.uint8]:
     """A label picture from its file's bytes: the ids as they are stored, or the grey values that OpenCV makes of it."""
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise ValueError(f"it claims {picture.width} x {picture.height} pixels")
-            labels = _grey(data) if masks == "grey" else np.asarray(picture)
-    # decoders raise many kinds of error on damaged files; all mean the same to a user
-    except Exception as error:
-        raise ImageError(f"The mask {name} is damaged: {error}.") from None
+        picture = open_picture(data, "it")
+        labels = _grey(data) if masks == "grey" else np.asarray(decode(picture, "it"))
+    except ImageError as error:
+        raise ImageError(f"The mask {name} is damaged: {error}") from None
     if labels.ndim != 2 or labels.dtype.kind not in "bui":
         raise ImageError(f"The mask {name} must have one channel (pixel = category id), not shape {labels.shape}.")
     if labels.min(initial=0) < 0 or labels.max(initial=0) > 255:
@@ -83,5 +94,5 @@ def _grey(data: bytes) -> NDArray[np.uint8]:
 
     grey: NDArray[np.uint8] | None = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     if grey is None:
-        raise ValueError("OpenCV cannot read it")
+        raise ImageError("OpenCV cannot read it.")
     return grey

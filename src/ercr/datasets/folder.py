@@ -92,7 +92,10 @@ def decode_labels(data: bytes, name: str, masks: Masks) -> NDArray[np.uint8]:
 def _grey(data: bytes) -> NDArray[np.uint8]:
     import cv2
 
-    grey: NDArray[np.uint8] | None = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    try:
+        grey: NDArray[np.uint8] | None = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    except cv2.error:
+        grey = None
     if grey is None:
         raise ImageError("OpenCV cannot read it.")
     return grey

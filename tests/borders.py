@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 
 SCALES = (0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 
@@ -77,7 +77,7 @@ def published_llava():
     """LLaVA-1.5's real canvas: 336 pixels, patches of 14."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    from ercr.models.llava import Llava
+    from ercr.models.families.llava import Llava
     from ercr.models.raw import RawProcessor
 
     processor = CLIPImageProcessorPil(size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336})

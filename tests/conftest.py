@@ -47,7 +47,7 @@ def picture() -> Image.Image:
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Run `ercr …` in this process: exit code, standard output, standard error."""
-    from ercr import cli
+    from ercr.commands import cli
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["ercr", *map(str, arguments)])

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
 
-from ercr.cli import app
+from ercr.commands.cli import app
 from ercr.methods import Method, methods
 
 DOCS = Path(__file__).resolve().parents[1]

@@ -8,21 +8,21 @@ from ercr.version import __version__
 
 if TYPE_CHECKING:
     from ercr.errors import ErcrError
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
     from ercr.explanation import Explanation, Token, Word
+    from ercr.explanation.storage import load
     from ercr.methods import methods
     from ercr.render.compare import compare
-    from ercr.storage import load
 
 # resolved on first use: importing ercr alone must not load torch
 _HOMES = {
-    "Explainer": "ercr.explainer",
+    "Explainer": "ercr.explaining.explainer",
     "Explanation": "ercr.explanation",
     "Token": "ercr.explanation",
     "Word": "ercr.explanation",
     "ErcrError": "ercr.errors",
     "compare": "ercr.render.compare",
-    "load": "ercr.storage",
+    "load": "ercr.explanation.storage",
     "methods": "ercr.methods",
 }
 

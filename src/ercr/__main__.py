@@ -1,5 +1,5 @@
 """`python -m ercr` is the command line."""
 
-from ercr.cli import main
+from ercr.commands.cli import main
 
 main()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ercr.errors import ImageError
-from ercr.images import MAX_PIXELS, load_image
+from ercr.image.images import MAX_PIXELS, load_image
 from tests.attacks.mutants import ESCAPES, pictures
 
 MEMORY = 1000  # MB

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ercr import images
 from ercr.datasets.registry import open_dataset
 from ercr.errors import ErcrError, ImageError, InputError
-from ercr.images import load_image
+from ercr.image import images
+from ercr.image.images import load_image
 from ercr.printable import printable
 from tests.attacks import datasets, pictures
 from tests.attacks.mutants import PRINTED, foreign, saved, sound

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ercr.errors import InputError
-from ercr.evaluate.specs import split_methods
 from ercr.evaluate.worker import without_context
+from ercr.methods.lists import split_methods
 from ercr.methods.registry import resolve
 
 

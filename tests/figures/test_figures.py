@@ -260,5 +260,5 @@ def test_mistakes_are_told_in_one_sentence(tmp_path, explanations):
 
 
 def test_matplotlib_is_loaded_only_when_something_is_drawn():
-    code = "import sys, ercr.figures, ercr.cli; assert 'matplotlib' not in sys.modules"
+    code = "import sys, ercr.figures, ercr.commands.cli; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

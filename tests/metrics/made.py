@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 from ercr.explanation import Explanation, Token
-from ercr.geometry import Geometry, Panel
-from ercr.images import LoadedImage
+from ercr.image.geometry import Geometry, Panel
+from ercr.image.images import LoadedImage
 from ercr.metrics.language import Language
 
 END = "<|end|>"

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ercr.geometry import Geometry, Panel
+from ercr.image.geometry import Geometry, Panel
 from ercr.metrics.pooled import Pooled
 from ercr.metrics.suppression import masses, sums, token_group
 

@@ -17,11 +17,11 @@ from training.photo.backbone import load_backbone
 from transformers import AutoModelForImageTextToText, LlavaConfig
 
 import ercr
-from ercr import cli
+from ercr.commands import cli
 from ercr.errors import CheckpointError, InputError
 from ercr.methods import methods
 from ercr.models.chat import as_messages
-from ercr.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+from ercr.models.towers.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from ercr.models.updates import base_at_hand, read_gguf
 from tests import photo_parts
 

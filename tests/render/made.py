@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from ercr.explanation import Candidate, Explanation, Token
-from ercr.geometry import Box, Geometry, Panel
-from ercr.images import LoadedImage
+from ercr.image.geometry import Box, Geometry, Panel
+from ercr.image.images import LoadedImage
 
 PROMPT = ("Describe", " this", " image", ".")
 ANSWER = ("A", " red", " kang", "aroo", " beside", " a", " small", " dog", ",", " and", " a", " house", ".")

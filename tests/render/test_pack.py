@@ -13,7 +13,7 @@ from PIL import Image
 
 import ercr
 from ercr.errors import InputError, WordNotFound
-from ercr.geometry import Geometry, Panel
+from ercr.image.geometry import Geometry, Panel
 from ercr.render import pack as packing
 from ercr.render.html import page
 from ercr.render.labels import labels

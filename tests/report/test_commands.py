@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ercr import evaluate
+from ercr.commands.paper_runs import JOBS, jobs
 from ercr.metrics.protocol import Protocol
-from ercr.reproduce import JOBS, jobs
 from tests.report.synthetic import CURVE, make_run
 
 
@@ -119,7 +119,7 @@ def evaluated(monkeypatch):
             make_run(out, methods, model, dataset, protocol=protocol, budgets=budgets, suppression=suppression)
 
     monkeypatch.setattr(evaluate, "evaluate", pretend)
-    monkeypatch.setattr("ercr.reproduce._model", lambda name, *_: name)
+    monkeypatch.setattr("ercr.commands.paper_runs._model", lambda name, *_: name)
     return asked
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ercr.methods.specs import ABLATION, NAMES, read
 from ercr.report import paper
-from ercr.report.specs import ABLATION, NAMES, read
 
 
 def rows_with_f1(node):

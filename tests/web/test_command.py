@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ercr import cli
+from ercr.commands import cli
 from tests.web.conftest import Server
 
 

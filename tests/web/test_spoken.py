@@ -9,7 +9,7 @@ import pytest
 
 import ercr
 from ercr.errors import InputError
-from ercr.images import load_image
+from ercr.image.images import load_image
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
 from ercr.web.live import Live, kept, note

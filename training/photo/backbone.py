@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ercr.models.efficientnet_lite import EfficientNetLiteModel
+from ercr.models.towers.efficientnet_lite import EfficientNetLiteModel
 
 _EPSILON = 1e-3  # the published network's batch norms
 _PARTS = (

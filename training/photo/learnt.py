@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ercr.models.efficientnet_lite import EfficientNetLiteModel
+from ercr.models.towers.efficientnet_lite import EfficientNetLiteModel
 
 from .augment import SIZES, augment
 from .words import learnt_words, shows, words_of

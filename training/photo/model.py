@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ercr.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+from ercr.models.towers.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 
 from .backbone import load_backbone
 from .decoder import Decoder

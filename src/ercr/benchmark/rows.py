@@ -14,8 +14,8 @@ from PIL import Image
 
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
-from ercr.explainer import Explainer
-from ercr.images import load_image
+from ercr.explaining.explainer import Explainer
+from ercr.image.images import load_image
 from ercr.methods import resolve
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample

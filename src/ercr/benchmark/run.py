@@ -24,7 +24,7 @@ from ercr.benchmark.rows import (
     streaming,
     table,
 )
-from ercr.explainer import Explainer
+from ercr.explaining.explainer import Explainer
 from ercr.version import __version__
 
 Say = Callable[[str], object]

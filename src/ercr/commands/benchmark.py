@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
-from ercr.defaults import default_model
+from ercr.commands.output import check_outputs, emit_data, make_folder, notes, results
 from ercr.errors import InputError
-from ercr.output import check_outputs, emit_data, make_folder, notes, results
+from ercr.zoo.defaults import default_model
 
 if TYPE_CHECKING:
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
 
 
 def benchmark(
@@ -92,8 +92,8 @@ def _explainer(model: str | None, shape: str | None, device: str, dtype: str) ->
         raise InputError("Give --model or --shape, not both.")
     import torch
 
-    from ercr.explainer import Explainer
-    from ercr.models.shapes import random_adapter
+    from ercr.benchmark.shapes import random_adapter
+    from ercr.explaining.explainer import Explainer
 
     cuda = torch.cuda.is_available()
     chosen = ("cuda" if cuda else "cpu") if device == "auto" else device
@@ -128,7 +128,7 @@ def _numbers(name: str, text: str) -> list[int]:
 
 def _keeper(folder: Path | None) -> Callable[[dict[str, Any]], None]:
     """Writes what is measured so far: a long run that is stopped leaves its figures."""
-    from ercr.storage import write_atomic
+    from ercr.files.writing import write_atomic
 
     def keep(document: dict[str, Any]) -> None:
         if folder is not None:
@@ -139,7 +139,7 @@ def _keeper(folder: Path | None) -> Callable[[dict[str, Any]], None]:
 
 def _write(document: dict[str, Any], folder: Path) -> None:
     from ercr.benchmark.show import markdown, plot
-    from ercr.storage import write_atomic
+    from ercr.files.writing import write_atomic
 
     _keeper(folder)(document)
     write_atomic(folder / "benchmark.md", markdown(document).encode())

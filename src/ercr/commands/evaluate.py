@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model
-from ercr.defaults import model_for_dataset
+from ercr.commands.output import emit_data, notes, results
 from ercr.errors import InputError
-from ercr.output import emit_data, notes, results
+from ercr.zoo.defaults import model_for_dataset
 
 if TYPE_CHECKING:
     from ercr.evaluate import Done, Run
@@ -58,8 +58,8 @@ def evaluate(
     """Score methods on a dataset: one row per sample, token and method, resumable at any time."""
     from transformers.utils.logging import disable_progress_bar
 
+    from ercr.commands.output import check_outputs
     from ercr.evaluate import evaluate as run_evaluation
-    from ercr.output import check_outputs
 
     check_outputs([], as_json)
     disable_progress_bar()  # of the loading of weights, which would cross our own

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, choose_model, load_model
-from ercr.defaults import PROMPT, default_model
+from ercr.commands.output import Target, emit_data, notes, outputs, show, working, write
 from ercr.errors import ErcrError, InputError, WordNotFound
-from ercr.output import Target, emit_data, notes, outputs, show, working, write
+from ercr.zoo.defaults import PROMPT, default_model
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -46,7 +46,7 @@ def explain(
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
     """Explain what a model says about a picture."""
-    from ercr.images import load_image
+    from ercr.image.images import load_image
     from ercr.methods import resolve
     from ercr.models.chat import as_messages
 
@@ -69,7 +69,7 @@ def show_saved(
     as_json: JsonOption = None,
 ) -> None:
     """Show saved explanations without a model: as text, as a page, as pictures or as data."""
-    from ercr.storage import load
+    from ercr.explanation.storage import load
 
     targets = outputs(out or [], as_json, word or [])
     if len(files) > 1 and (as_json is not None or any(target.suffix.lower() != ".html" for target, _ in targets)):
@@ -119,7 +119,7 @@ def _find(explanation: Explanation, words: Sequence[str]) -> tuple[dict[str, Wor
             unsaid[word] = error
     if len(unsaid) < 2:
         return shown, list(unsaid.values())
-    from ercr.explanation import bare_texts
+    from ercr.explanation.result import bare_texts
 
     said = ", ".join(dict.fromkeys(filter(None, bare_texts(explanation.words)))) or "nothing"
     return shown, [WordNotFound(f"The model did not say {' or '.join(map(repr, unsaid))}; it said: {said}.")]

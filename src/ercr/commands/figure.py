@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ercr.commands.options import JsonOption, ModelOption, check_options, choose_model, load_model
-from ercr.defaults import PROMPT, default_model
+from ercr.commands.output import emit_data, notes, results, working
 from ercr.errors import InputError
-from ercr.output import emit_data, notes, results, working
+from ercr.zoo.defaults import PROMPT, default_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
     from ercr.explanation import Explanation
 
 Kind = Literal["methods", "ablation", "tokens", "faithfulness"]
@@ -67,8 +67,8 @@ def figure(
     as_json: JsonOption = None,
 ) -> None:
     """Draw a figure for a paper: methods, an ablation, an answer token by token, or deletion and insertion."""
+    from ercr.commands.output import check_outputs
     from ercr.figures.saving import check_files, save
-    from ercr.output import check_outputs
 
     targets = out or [Path(f"{kind}.png")]
     check_outputs([], as_json)
@@ -108,10 +108,10 @@ def _check_looks(kind: Kind, colormap: str, scale: Literal["value", "peak"] | No
 
 
 def _methods(kind: Kind, given: str | None) -> list[str]:
-    from ercr.evaluate.specs import split_methods
     from ercr.figures import ABLATION
     from ercr.methods import resolve
-    from ercr.report.specs import NAMES
+    from ercr.methods.lists import split_methods
+    from ercr.methods.specs import NAMES
 
     if kind == "ablation":
         if given is not None:
@@ -128,10 +128,10 @@ def _methods(kind: Kind, given: str | None) -> list[str]:
 def _picture(image: str | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
     """The picture, and which words to show by default: those that name an object, where that is known."""
     if image is not None:
-        from ercr.images import load_image
+        from ercr.image.images import load_image
 
         return load_image(image), lambda explanation: None
-    from ercr import demo
+    from ercr.commands import demo
 
     drawn = demo.draw(seed)
     return drawn.image, lambda explanation: demo.object_words(explanation, drawn)[:4]

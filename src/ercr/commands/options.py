@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ercr.commands.output import notes, working
 from ercr.errors import InputError
-from ercr.output import notes, working
 
 if TYPE_CHECKING:
-    from ercr.defaults import DefaultModel
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
+    from ercr.zoo.defaults import DefaultModel
 
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
@@ -42,7 +42,7 @@ def load_model(name: str, device: str, dtype: str) -> Explainer:
     with working("Loading the model"):
         from transformers.utils import logging as hub_logging
 
-        from ercr.explainer import Explainer
+        from ercr.explaining.explainer import Explainer
 
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the error says it, once
         if not sys.stderr.isatty():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ercr.commands.options import JsonOption
+from ercr.commands.output import make_folder, notes, results, working
 from ercr.errors import InputError
-from ercr.output import make_folder, notes, results, working
 
 if TYPE_CHECKING:
     from ercr.report.document import Report
@@ -37,7 +37,7 @@ def report(
     as_json: JsonOption = None,
 ) -> None:
     """Show what runs measured: tables with intervals and tests, plots, and the paper's numbers where it has them."""
-    from ercr.output import check_outputs
+    from ercr.commands.output import check_outputs
 
     try:
         from ercr.report.build import build
@@ -64,7 +64,7 @@ def deliver(made: Report, out: Path | None, form: Format | None, as_json: str | 
         if not available():
             notes.print("Plots need matplotlib: pip install 'ercr[evaluate]'", markup=False)
     if as_json is not None:
-        from ercr.output import emit_data
+        from ercr.commands.output import emit_data
 
         emit_data(made.to_dict(), as_json)
     elif form is not None or out is None:

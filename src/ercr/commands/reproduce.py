@@ -10,9 +10,9 @@ from rich.table import Table
 
 from ercr.commands.evaluate import Bar, read_batch_size
 from ercr.commands.options import JsonOption
+from ercr.commands.output import emit_data, make_folder, notes, results
 from ercr.commands.report import FormatOption, deliver
 from ercr.errors import InputError
-from ercr.output import emit_data, make_folder, notes, results
 
 
 def reproduce(
@@ -44,8 +44,8 @@ def reproduce(
     as_json: JsonOption = None,
 ) -> None:
     """Measure one of the paper's tables with your models and data; an interrupted run goes on where it stopped."""
-    from ercr import reproduce as tables
-    from ercr.output import check_outputs
+    from ercr.commands import paper_runs as tables
+    from ercr.commands.output import check_outputs
 
     check_outputs([], as_json)
     if listed:
@@ -94,8 +94,8 @@ class _Watched:
 
 
 def _list(protocol: str, as_json: str | None) -> None:
+    from ercr.commands.paper_runs import ALL, jobs
     from ercr.report.build import TABLES
-    from ercr.reproduce import ALL, jobs
 
     rows: list[dict[str, Any]] = [
         {

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ercr.commands.output import notes
 from ercr.errors import InputError
-from ercr.output import notes
 from ercr.web.limits import Limits
 
 _DEFAULTS = Limits()
@@ -35,8 +35,8 @@ def serve(
 ) -> None:
     """Show a page on which anyone can try a model on their own pictures."""
     from ercr.commands.options import check_device, check_options, load_model
-    from ercr.defaults import default_model, offered_models
     from ercr.web.server import check_installed, run
+    from ercr.zoo.defaults import default_model, offered_models
 
     check_options(None, dtype)
     limits = Limits(

@@ -9,7 +9,7 @@ from ercr.datasets.folder import category_id, digest, read_json, read_labels, re
 from ercr.datasets.registry import register
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
-from ercr.images import load_image
+from ercr.image.images import load_image
 
 PROMPT = "Write a one-sentence caption for this image:"
 _INSTANCES, _CAPTIONS = "annotations/instances_minival2014.json", "annotations/captions_val2014.json"

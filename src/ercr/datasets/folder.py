@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ercr.datasets.sample import Masks
 from ercr.errors import ImageError, InputError
-from ercr.images import decode, open_picture
-from ercr.plainfiles import read_plain
+from ercr.files.plain import read_plain
+from ercr.image.images import decode, open_picture
 
 _LONGEST_NAME = 1000  # characters
 _MOST_ANNOTATIONS = 2**30  # bytes; those of all of COCO have half as many

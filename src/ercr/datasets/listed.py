@@ -7,7 +7,7 @@ from typing import Any
 from ercr.datasets.folder import category_id, digest, inside, read_json, read_labels, require
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
-from ercr.images import load_image
+from ercr.image.images import load_image
 
 _LAYOUT = "anno.json, a list of [image, description, mask, {category: id}] with paths relative to the folder"
 

@@ -8,18 +8,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ercr.bulk import BatchSize
 from ercr.datasets.registry import open_dataset
 from ercr.datasets.sample import Sample
 from ercr.errors import InputError
 from ercr.evaluate.plan import Plan, from_options
 from ercr.evaluate.run import Run
-from ercr.evaluate.specs import split_methods
+from ercr.explaining.bulk import BatchSize
 from ercr.methods.base import choose
+from ercr.methods.lists import split_methods
 
 if TYPE_CHECKING:
     from ercr.evaluate.worker import Done
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
 
 Progress = Callable[["Done"], None]
 

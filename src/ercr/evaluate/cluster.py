@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ercr.bulk import BatchSize
 from ercr.errors import ErcrError, InputError
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done
+from ercr.explaining.bulk import BatchSize
 
 if TYPE_CHECKING:
     from ercr.evaluate.worker import Worker

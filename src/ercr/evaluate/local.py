@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ercr.bulk import BatchSize
 from ercr.datasets.sample import Sample
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done, Worker
-from ercr.explainer import Explainer
+from ercr.explaining.bulk import BatchSize
+from ercr.explaining.explainer import Explainer
 
 
 def run_here(

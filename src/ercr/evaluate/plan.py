@@ -17,7 +17,7 @@ from ercr.metrics.protocol import Protocol
 from ercr.version import __version__
 
 if TYPE_CHECKING:
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
 
 FORMAT = 1
 _LIBRARIES = (

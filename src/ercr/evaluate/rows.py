@@ -15,7 +15,7 @@ from ercr.datasets.sample import Sample
 from ercr.errors import ErcrError
 from ercr.evaluate.memory import device_lost, free_memory, out_of_memory
 from ercr.evaluate.plan import Plan
-from ercr.explainer import Explainer
+from ercr.explaining.explainer import Explainer
 from ercr.explanation import Explanation, Token
 from ercr.metrics.answers import score_answer
 from ercr.metrics.faithfulness import baseline_image, perturbed

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from ercr.errors import FileFormatError, InputError, OutputError
 from ercr.evaluate.plan import differences
 from ercr.evaluate.schema import SCHEMA
-from ercr.storage import replacing
+from ercr.files.writing import replacing
 
 _LOCK = ".lock"
 _OWN = {_LOCK, "parts", "settings.json", "rows.parquet", "log.jsonl"}

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from ercr.bulk import BatchSize, Sizes
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.evaluate.memory import free_memory
 from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
-from ercr.explainer import Explainer
+from ercr.explaining.bulk import BatchSize, Sizes
+from ercr.explaining.explainer import Explainer
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol

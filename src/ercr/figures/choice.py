@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ercr.errors import InputError
-from ercr.explanation import Explanation, Word, merge_maps
+from ercr.explanation import Explanation, Word
+from ercr.explanation.result import merge_maps
 from ercr.figures.sheet import Piece
-from ercr.geometry import Floats
+from ercr.image.geometry import Floats
+from ercr.methods.specs import NAMES
 from ercr.render.labels import labels
-from ercr.report.specs import NAMES
 
 # enough to choose words by default; scores use a tagger
 _FUNCTION = frozenset(

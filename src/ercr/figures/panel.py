@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ercr.errors import InputError, nearest
-from ercr.geometry import Box, Floats
+from ercr.image.geometry import Box, Floats
 from ercr.render import colormaps
 from ercr.render.overlay import brighten
 

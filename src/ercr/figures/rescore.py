@@ -12,7 +12,7 @@ from ercr.figures.choice import Chosen, checked, choose
 from ercr.metrics.faithfulness import CURVE, Baseline, auc, baseline_image, perturbed
 
 if TYPE_CHECKING:
-    from ercr.explainer import Explainer
+    from ercr.explaining.explainer import Explainer
     from ercr.explanation import Explanation
 
 

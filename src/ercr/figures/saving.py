@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, 
 
 def check_files(paths: Sequence[Path], dpi: int) -> None:
     """Refuse an ending, a place or a resolution that cannot be written."""
-    from ercr.storage import check_writable
+    from ercr.files.writing import check_writable
 
     for path in paths:
         if path.suffix.lower() not in KINDS:
@@ -35,7 +35,7 @@ def check_files(paths: Sequence[Path], dpi: int) -> None:
 
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 300) -> None:
     """Write a figure as PNG, PDF or SVG by the file's ending; PDFs embed their fonts whole."""
-    from ercr.storage import write_atomic
+    from ercr.files.writing import write_atomic
 
     target = Path(path)
     check_files([target], dpi)

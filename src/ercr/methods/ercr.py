@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 from ercr.methods.base import Evidence, Method, Result, Settings, choose
 from ercr.methods.ranking import rank_biased_overlap
 from ercr.methods.readout import covered_cells, earlier, normalise, text_scores, valid_cells, visual_scores

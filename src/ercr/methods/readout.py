@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 from ercr.trace import Trace, View
 
 _FLAT = 1e-6

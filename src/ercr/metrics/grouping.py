@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ercr.explanation import Token
+from ercr.explanation.words import group
 from ercr.metrics.protocol import Protocol
-from ercr.words import group
 
 _BROKEN = "\ufffd"  # how a token that ends inside a character decodes alone
 

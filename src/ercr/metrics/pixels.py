@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 
 BRIGHT = 0.5  # cells above this count as area
 TokenGroup = Literal["object", "function", "other"]

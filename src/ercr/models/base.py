@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ercr.errors import InputError
-from ercr.geometry import Exact, Geometry
+from ercr.image.geometry import Exact, Geometry
 from ercr.models.chat import Message, render_chat
 from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
 

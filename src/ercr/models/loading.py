@@ -29,7 +29,7 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
         raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
     source: dict[str, Any] = {"revision": revision} if revision else {}
-    importlib.import_module("ercr.models.efficientnet_lite")  # a tower that configurations may name
+    importlib.import_module("ercr.models.towers.efficientnet_lite")  # a tower that configurations may name
     with _translated_errors(name):
         config = AutoConfig.from_pretrained(name, **source)
         adapter = adapter_class(config.model_type)

@@ -10,7 +10,6 @@ from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
 
 _ADAPTERS: dict[str, type[Adapter]] = {}
-_NOT_FAMILIES = {"base", "chat", "efficientnet_lite", "loading", "registry", "updates"}
 A = TypeVar("A", bound=type[Adapter])
 
 
@@ -22,12 +21,11 @@ def register(adapter: A) -> A:
 
 
 def adapters() -> dict[str, type[Adapter]]:
-    """All adapters by `config.model_type`; every file of this folder that is a family is loaded."""
-    import ercr.models as package
+    """All adapters by `config.model_type`; every file of `families/` is loaded."""
+    import ercr.models.families as package
 
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name not in _NOT_FAMILIES:
-            importlib.import_module(f"ercr.models.{module.name}")
+        importlib.import_module(f"ercr.models.families.{module.name}")
     return dict(_ADAPTERS)
 
 

@@ -23,8 +23,8 @@ class Page:
 
     def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
         """A self-contained page, opened at a word of the first explanation; also written where a path is given."""
+        from ercr.files.writing import write_atomic
         from ercr.render.html import page
-        from ercr.storage import write_atomic
 
         document = page(self.explanations, self.word if which is None else self.explanations[0].find(which))
         if path is not None:

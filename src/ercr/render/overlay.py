@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ercr.errors import InputError
-from ercr.geometry import Floats
+from ercr.image.geometry import Floats
 from ercr.render.colormaps import colour
 
 _HATCH = 8  # pixels between the hatching's lines

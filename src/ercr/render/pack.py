@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.geometry import Floats
+from ercr.image.geometry import Floats
 from ercr.render.colormaps import names, table
 from ercr.render.labels import labels
 from ercr.render.picture import picture

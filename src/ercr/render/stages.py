@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ercr.geometry import Floats
+from ercr.image.geometry import Floats
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from ercr.geometry import Floats
+from ercr.image.geometry import Floats
 from ercr.render.colormaps import colour, tint
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ercr.methods.specs import Spec, place
 from ercr.metrics.pooled import Interval
 from ercr.report.document import Column, Figure, Row, Table
 from ercr.report.paired import differences
 from ercr.report.paper import Figures
 from ercr.report.runs import Evaluated, Part, Scores
-from ercr.report.specs import Spec, place
 
 PAPER_NOTE = "Paper (◇): the published number and, in parentheses, ours minus it."
 

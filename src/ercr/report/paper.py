@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-from ercr.report.specs import Spec
+from ercr.methods.specs import Spec
 
 CITATION = (
     "Liang et al., Evidence Recomposition and Predictive Context Residualization for Visual Attribution in "

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from ercr.errors import FileFormatError, InputError
 from ercr.evaluate import sums
 from ercr.evaluate.run import Run
+from ercr.methods.specs import Spec, read
 from ercr.metrics.pooled import Interval, Pooled
 from ercr.metrics.protocol import Protocol
 from ercr.report import paper
-from ercr.report.specs import Spec, read
 
 DATASETS = {"coco": "COCO Caption", "grandf": "GranDf", "openpsg": "OpenPSG", "scenes": "Scenes"}
 Part = Literal["words", "suppression", "faithfulness"]

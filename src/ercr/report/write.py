@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ercr.errors import OutputError
+from ercr.files.writing import write_atomic
 from ercr.report import plots
 from ercr.report.document import Report
 from ercr.report.formats import data, html, latex, markdown
-from ercr.storage import write_atomic
 
 FORMATS: dict[str, Callable[[Report], str]] = {
     "markdown": markdown.render,

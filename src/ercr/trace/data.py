@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.errors import InputError, ModelStateError
-from ercr.geometry import Geometry
+from ercr.image.geometry import Geometry
 from ercr.models.base import Prepared, ViewKind
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ercr.defaults import PROMPT, default_model, offered_models
 from ercr.web.live import note
 from ercr.web.service import Service
+from ercr.zoo.defaults import PROMPT, default_model, offered_models
 
 _HEAD = (
     "<h1>Which part of the picture does each word rest on?</h1>"

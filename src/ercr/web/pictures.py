@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, features
 
 from ercr.explanation import Explanation
-from ercr.geometry import Floats, Geometry
+from ercr.image.geometry import Floats, Geometry
 from ercr.render.overlay import overlay
 
 

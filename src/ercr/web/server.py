@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ercr.errors import ErcrError, InputError
-from ercr.explainer import Explainer
+from ercr.explaining.explainer import Explainer
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
 from ercr.web.shelf import Shelf

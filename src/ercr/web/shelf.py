@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ercr.errors import InputError
-from ercr.explainer import Explainer
+from ercr.explaining.explainer import Explainer
 
 
 class Shelf:

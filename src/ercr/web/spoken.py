@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ercr.explainer import Explainer
+from ercr.explaining.explainer import Explainer
+from ercr.explaining.streaming import Step
 from ercr.explanation import Explanation
-from ercr.geometry import Floats, Geometry
+from ercr.explanation.words import group
+from ercr.image.geometry import Floats, Geometry
 from ercr.methods import resolve
-from ercr.streaming import Step
 from ercr.web.tasks import Task
-from ercr.words import group
 
 _PAUSE = 0.1  # seconds between two reports: faster ones are not seen and cost the same
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ercr.errors import InputError, nearest
-from ercr.images import LoadedImage
+from ercr.image.images import LoadedImage
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
 from ercr.web.uploads import read_upload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ercr.errors import ImageError
-from ercr.images import LoadedImage, load_image, open_picture
+from ercr.image.images import LoadedImage, load_image, open_picture
 from ercr.web.limits import Limits
 
 

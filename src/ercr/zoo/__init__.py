@@ -1,19 +1,25 @@
-"""The small models that come with the package, by name."""
+"""The small models by name; they are a distribution of their own, `ercr-zoo`."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from ercr.errors import CheckpointError, nearest
 
-DEFAULT = "scenes-qwen2vl"  # of drawn scenes; ercr.defaults says when it is taken
+DEFAULT = "scenes-qwen2vl"  # of drawn scenes; ercr.zoo.defaults says when it is taken
 PHOTOS = "photo-mini"
-_HERE = Path(__file__).parent
 
 
 def packaged() -> dict[str, Path]:
-    """Names and folders of the packaged models."""
-    return {folder.name: folder for folder in sorted(_HERE.iterdir()) if (folder / "config.json").is_file()}
+    """Names and folders of the packaged models; none where `ercr-zoo` is not installed."""
+    found = find_spec("ercr_zoo")
+    homes = [Path(place) for place in found.submodule_search_locations or []] if found is not None else []
+    return {folder.name: folder for home in homes for folder in sorted(home.iterdir()) if _is_model(folder)}
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
 
 
 def for_scenes() -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ercr.methods.specs import ABLATION, Spec
 from ercr.report import paper
 from ercr.report.cells import Cell, Cells, Kind, Line, make_differences, make_table, slug
 from ercr.report.document import Plot, Section, Series, Table
 from ercr.report.sections.plausibility import IOU, forest
-from ercr.report.specs import ABLATION, Spec
 
 _ABLATION = Kind(IOU.measures, IOU.part, lambda cell: paper.ablation(cell.run.name, cell.run.spec, cell.spec))
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ercr.errors import FileFormatError
+from ercr.methods.specs import read
 from ercr.report import paper
 from ercr.report.cells import PAPER_NOTE, is_ours
 from ercr.report.document import Column, Figure, Row, Section, Table
-from ercr.report.specs import read
 
 FILE = "benchmark.json"
 _COLUMNS = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ercr.methods.specs import NAMES, Spec
 from ercr.report import paper
 from ercr.report.cells import Cell, Cells, Kind, Line, Measure, as_figure, make_differences, make_table, slug
 from ercr.report.document import Column, Plot, Row, Section, Series, Table
 from ercr.report.runs import Evaluated
-from ercr.report.specs import NAMES, Spec
 
 SUBWORDS = {"max": "best subword", "mean": "avg-subword", "first": "first subword"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ercr.methods.specs import ABLATION, NAMES
 from ercr.report import paper
 from ercr.report.document import Column, Figure, Row, Section, Table
-from ercr.report.specs import ABLATION, NAMES
 
 _IOU = {"obj_iou": "Obj-IoU", "func_iou": "Func-IoU", "f1_iou": "F1-IoU"}
 _DATASETS = {"coco_caption": "COCO Caption", "grandf": "GranDf", "openpsg": "OpenPSG"}

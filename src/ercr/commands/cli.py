@@ -1,0 +1,193 @@
+"""The command line: parse, call the library, print. Results go to standard output, all else to standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from ercr.commands.benchmark import benchmark
+from ercr.commands.evaluate import evaluate
+from ercr.commands.explain import explain, show_saved
+from ercr.commands.figure import figure
+from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
+from ercr.commands.output import check_outputs, emit_data, make_folder, notes, results, show, working
+from ercr.commands.report import report
+from ercr.commands.reproduce import reproduce
+from ercr.commands.serve import serve
+from ercr.errors import ErcrError
+from ercr.version import __version__
+from ercr.zoo.defaults import default_model
+
+app = typer.Typer(
+    name="ercr",
+    help="Show which part of an image a multimodal language model used for each word it said.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        results.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+app.command()(explain)
+app.command(name="show")(show_saved)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("demo"),
+    model: ModelOption = None,
+    seed: Annotated[int, typer.Option(help="Which scene to draw.")] = 5895,
+    as_json: JsonOption = None,
+) -> None:
+    """Draw a scene, let the packaged model describe it, and show the evidence for every word."""
+    from ercr.commands import demo as demonstration
+
+    check_outputs([], as_json)
+    began = time.perf_counter()
+    explainer = load_model(choose_model(model, default_model(drawn=True)), "auto", "auto")
+    loaded = time.perf_counter()
+    with working("Drawing"):
+        drawn = demonstration.draw(seed)
+    make_folder(out)
+    started = time.perf_counter()
+    with working("Explaining"):
+        explanation = demonstration.explain(explainer, drawn)
+        files = demonstration.write(explanation, drawn, out)
+    spent = time.perf_counter() - started
+    if as_json is not None:
+        emit_data(explanation.to_dict(), as_json)
+        return
+    show(explanation)
+    notes.print(f"loaded in {loaded - began:.1f} s, explained and written in {spent:.1f} s:")
+    for file in files:
+        notes.print(f"  {file}", soft_wrap=True)
+
+
+@app.command()
+def methods(as_json: JsonOption = None) -> None:
+    """List the attribution methods with what they need and cost."""
+    from dataclasses import fields
+
+    from ercr.methods import methods as known
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": m.name,
+            "title": m.title,
+            "reads": m.reads,
+            "cost": m.cost,
+            "memory": m.memory,
+            "settings": {f.name: f.default for f in fields(m.settings)},
+            "paper": m.paper,
+        }
+        for m in known().values()
+    ]
+    if as_json is not None:
+        emit_data(rows, as_json)
+        return
+    table = Table(
+        Column("method", no_wrap=True),
+        "what it is",
+        "reads",
+        "cost; memory",
+        Column("switches", overflow="fold"),
+        show_lines=True,
+    )
+    for row in rows:
+        switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
+        title, price = f"{row['title']}\n[dim]{row['paper']}[/dim]", f"{row['cost']}; {row['memory']}"
+        table.add_row(row["name"], title, row["reads"], price, switches)
+    results.print(table)
+
+
+@app.command()
+def models(as_json: JsonOption = None) -> None:
+    """List the packaged models and the supported families."""
+    from ercr.models import adapters
+    from ercr.zoo import packaged
+
+    families = {a.family: a for a in adapters().values()}
+    data = {
+        "packaged": list(packaged()),
+        "families": [
+            {"family": name, "model_types": list(a.model_types), "checkpoints": list(a.checkpoints)}
+            for name, a in sorted(families.items())
+        ],
+    }
+    if as_json is not None:
+        emit_data(data, as_json)
+        return
+    table = Table("family", "config.model_type", "such as")
+    for name, adapter in sorted(families.items()):
+        table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
+    results.print(table)
+    results.print("packaged: " + (", ".join(packaged()) or "none"))
+
+
+app.command()(evaluate)
+app.command()(report)
+app.command()(reproduce)
+app.command()(benchmark)
+app.command()(figure)
+app.command()(serve)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "/".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+def _json_argument(arguments: list[str]) -> list[str]:
+    """`--json` alone means standard output; followed by a .json file it means that file."""
+    result = []
+    for index, argument in enumerate(arguments):
+        result.append(argument)
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if argument == "--json" and not (following == "-" or following.endswith(".json")):
+            result.append("-")
+    return result
+
+
+def main() -> None:
+    """Run a command; exit 0 done, 1 failed, 2 wrong use, with one sentence on standard error."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        app(args=_json_argument(sys.argv[1:]), prog_name="ercr")
+    except ErcrError as error:
+        notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        notes.print("interrupted")
+        sys.exit(130)
+    except Exception as error:
+        logging.getLogger("ercr").debug("failure", exc_info=True)
+        notes.print(f"[bold red]failed:[/bold red] {type(error).__name__}: {_plain(str(error))}", soft_wrap=True)
+        sys.exit(1)
+
+
+def _plain(message: str) -> str:
+    """A message on one line, with no markup of its own."""
+    from rich.markup import escape
+
+    return escape(" ".join(message.split()))

@@ -1,0 +1,49 @@
+"""The demonstration: a drawn scene, the packaged model's caption, and the evidence for every word."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ercr.explaining.explainer import Explainer
+from ercr.explanation import Explanation, Word
+from ercr.files.writing import write_atomic
+
+if TYPE_CHECKING:
+    from ercr.datasets.scenes import Scene
+
+PROMPT = "Write a one-sentence caption for this image:"
+_WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
+
+
+def draw(seed: int) -> Scene:
+    """A scene from the generator, which needs the `scenes` extra."""
+    from ercr.datasets.scenes import scene
+
+    return scene(seed)
+
+
+def explain(explainer: Explainer, drawn: Scene) -> Explanation:
+    return explainer.explain(drawn.image, PROMPT, max_new_tokens=64)
+
+
+def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
+    """The result as picture, page and saved explanation."""
+    from ercr.render.strip import strip
+
+    files = [folder / "evidence.png", folder / "report.html", folder / "explanation.ercr"]
+    buffer = io.BytesIO()
+    words = object_words(explanation, drawn)
+    strip(explanation, words).save(buffer, format="PNG")
+    write_atomic(files[0], buffer.getvalue())
+    explanation.to_html(files[1], max(words, key=lambda word: word.evidence, default=None))
+    explanation.save(files[2])
+    return files
+
+
+def object_words(explanation: Explanation, drawn: Scene) -> list[Word]:
+    """The caption's words that name an object of the scene, in one number or the other."""
+    names = {part.rstrip("s") for item in drawn.objects for part in item.name.split()}
+    said = [word for word in explanation.words if word.text.lower().rstrip("s") in names]
+    return said or list(explanation.words[:_WITHOUT_NOUNS])

@@ -1,0 +1,128 @@
+"""What commands print and write: results to standard output or files, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ercr.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from ercr.explanation import Explanation, Word
+
+notes = Console(stderr=True, highlight=False)
+results = Console(highlight=False)
+SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
+Target = tuple[Path, str | None]  # a file, and the word whose map it shows
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+
+
+def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
+    """Refuse what cannot be written before any work is done."""
+    from ercr.files.writing import check_writable
+
+    targets = [*out, *([Path(as_json)] if as_json not in (None, "-") else [])]
+    for target in targets:
+        if target.suffix.lower() not in SUFFIXES:
+            raise InputError(f"{target} has no known ending: use one of {', '.join(SUFFIXES)}.")
+        check_writable(target)
+    return targets
+
+
+def outputs(out: list[Path], as_json: str | None, words: Sequence[str]) -> list[Target]:
+    """The files to write, checked; several words have a picture each: as many names as words are taken in order."""
+    from ercr.files.writing import check_writable
+
+    files = check_outputs(out, as_json)
+    wanted = list(dict.fromkeys(words))
+    pictures = sum(file.suffix.lower() == ".png" for file in files)
+    turn, found = iter(wanted), list[Target]()
+    for file in files:
+        if file.suffix.lower() != ".png" or not wanted:
+            found.append((file, None))
+        elif len(wanted) in (1, pictures):
+            found.append((file, wanted[0] if len(wanted) == 1 else next(turn)))
+        else:
+            found += zip(_names(file, wanted), wanted, strict=True)
+    for target, _ in found:
+        check_writable(target)
+    return found
+
+
+def _names(file: Path, words: Sequence[str]) -> list[Path]:
+    """A file's name with each word in it; words that look the same there are numbered."""
+    plain = [re.sub(r"\W+", "-", word).strip("-")[:40] or "word" for word in words]
+    same = [plain[:i].count(each) for i, each in enumerate(plain)]
+    return [file.with_stem(f"{file.stem}-{p}{f'-{n + 1}' if n else ''}") for p, n in zip(plain, same, strict=True)]
+
+
+def write(explanation: Explanation, target: Path, word: Any) -> None:
+    """One result file, its kind by its ending."""
+    from ercr.explanation.export import to_npz
+    from ercr.files.writing import write_atomic
+
+    suffix = target.suffix.lower()
+    if suffix == ".html":
+        explanation.to_html(target, word)
+    elif suffix == ".ercr":
+        explanation.save(target)
+    elif suffix == ".npz":
+        write_atomic(target, to_npz(explanation))
+    elif suffix == ".json":
+        write_atomic(target, (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
+    else:
+        import io
+
+        buffer = io.BytesIO()
+        explanation.overlay(word).save(buffer, format="PNG")
+        write_atomic(target, buffer.getvalue())
+    notes.print(f"wrote {target}", markup=False, soft_wrap=True)
+
+
+def emit_data(data: Any, as_json: str) -> None:
+    """A JSON document to standard output or to a file."""
+    from ercr.files.writing import write_atomic
+
+    document = json.dumps(data, ensure_ascii=False)
+    if as_json == "-":
+        print(document)
+    else:
+        write_atomic(Path(as_json), (document + "\n").encode())
+
+
+def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
+    """The answer in colour, then what to know about it and about some of its words."""
+    from ercr.render.terminal import map_lines, words_line
+
+    if not explanation.words:
+        notes.print("The model said nothing.")
+        return
+    results.print(words_line(explanation), soft_wrap=True)
+    for word in words:
+        notes.print(f"{word.text}: evidence {word.evidence:.2f}, probability {word.probability:.2f}", markup=False)
+        if results.is_terminal:
+            results.print(map_lines(word.map))
+    if explanation.seen < 0.9995:
+        notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error while something takes time; silent where nobody watches."""
+    if notes.is_terminal:
+        with notes.status(f"{what} …"):
+            yield
+    else:
+        yield

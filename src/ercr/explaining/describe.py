@@ -1,0 +1,149 @@
+"""From what a run and a method left on the device to explanations on the host; never runs a model."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ercr.explanation import Candidate, Explanation, Token
+from ercr.explanation.words import pieces
+from ercr.image.images import LoadedImage
+from ercr.methods.base import Evidence, Method, Result
+from ercr.models.base import Adapter
+from ercr.trace import Trace
+from ercr.version import __version__
+
+_CANDIDATES = 5
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One sample explained by one method, still on the device."""
+
+    image: LoadedImage
+    trace: Trace
+    method: Method
+    settings: Any
+    options: dict[str, Any] | None  # of generation; None where the answer was given
+    evidence: Evidence
+    result: Result
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that must come to the host."""
+        text, result = self.trace.text, self.result
+        stages = {"evidence": self.evidence.maps, **self.evidence.stages}
+        found = {
+            "maps": result.maps,
+            **{f"stage {name}": maps for name, maps in stages.items()},
+            "context": text.context,
+            "top_ids": text.top_ids[:, :_CANDIDATES],
+            "top": text.top_probabilities[:, :_CANDIDATES],
+            "own": text.log_probabilities,
+            **{f"finite {where}": flag for where, flag in self.trace.finite.items()},
+        }
+        optional = {"alpha": result.alpha, "beta": result.beta, "relevance": result.relevance}
+        return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[Explained]) -> list[Explanation]:
+    """Explanations of a batch; the device is waited for once."""
+    return [
+        _explanation(adapter, name, revision, job, arrays)
+        for job, arrays in zip(jobs, fetch([job.tensors() for job in jobs]), strict=True)
+    ]
+
+
+def fetch(groups: Sequence[dict[str, Tensor]]) -> list[dict[str, NDArray[Any]]]:
+    """Tensors as arrays, floats as float32; what lies on one device comes in one copy per kind of number."""
+    wanted = {id(tensor): tensor.detach() for group in groups for tensor in group.values()}
+    bundles: dict[Any, list[int]] = {}
+    for key, tensor in wanted.items():
+        bundles.setdefault((tensor.device, tensor.is_floating_point() or tensor.dtype), []).append(key)
+    arrays: dict[int, NDArray[Any]] = {}
+    for (_, kind), keys in bundles.items():
+        precision = torch.float32 if kind is True else kind
+        flat = torch.cat([wanted[key].to(precision).flatten() for key in keys]).cpu()
+        parts = np.split(flat.numpy(), np.cumsum([wanted[key].numel() for key in keys[:-1]]))
+        for key, part in zip(keys, parts, strict=True):
+            arrays[key] = part.reshape(tuple(wanted[key].shape)).copy()  # so that the bundle can go
+    return [{name: arrays[id(tensor)] for name, tensor in group.items()} for group in groups]
+
+
+def _explanation(
+    adapter: Adapter, name: str, revision: str | None, job: Explained, arrays: dict[str, NDArray[Any]]
+) -> Explanation:
+    job.trace.check({key.removeprefix("finite "): bool(v) for key, v in arrays.items() if key.startswith("finite ")})
+    return Explanation(
+        image=job.image,
+        geometry=job.trace.geometry,
+        text_tokens=tuple(_tokens(adapter, job.trace, arrays)),
+        maps=arrays["maps"],
+        provenance=_provenance(adapter, name, revision, job),
+        stages={key.removeprefix("stage "): maps for key, maps in arrays.items() if key.startswith("stage ")},
+        alpha=arrays.get("alpha"),
+        beta=arrays.get("beta"),
+        relevance=arrays.get("relevance"),
+    )
+
+
+def _tokens(adapter: Adapter, trace: Trace, arrays: dict[str, NDArray[Any]]) -> Iterator[Token]:
+    positions = trace.rows.tolist()
+    ids = trace.ids[trace.rows].tolist()
+    texts = [text for part in _runs(positions) for text in pieces(adapter.decode, ids[part])]
+    probabilities = np.exp(arrays["own"]).tolist()
+    special = (~arrays["context"]).tolist()
+    rows = zip(positions, arrays["top_ids"].tolist(), arrays["top"].tolist(), strict=True)
+    for row, (position, top_ids, top) in enumerate(rows):
+        yield Token(
+            text=texts[row],
+            id=ids[row],
+            row=row,
+            position=position,
+            kind="prompt" if row < trace.prompts else "answer",
+            special=special[row],
+            probability=probabilities[row],
+            candidates=tuple(Candidate(adapter.decode((i,)), i, p) for i, p in zip(top_ids, top, strict=True)),
+        )
+
+
+def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explained) -> dict[str, Any]:
+    import transformers
+
+    model = adapter.model
+    return {
+        "model": name,
+        "revision": revision,
+        "family": adapter.family,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": adapter.device.type,
+        "attention": getattr(model.config, "_attn_implementation", None),
+        "image_backend": adapter.image_backend,
+        "method": job.method.name,
+        "settings": asdict(job.settings),
+        "generation": None if job.options is None else {k: v for k, v in job.options.items() if _plain(v)},
+        "answer": "generated" if job.options is not None else "given",
+        "image": {"sha256": job.image.sha256(), "size": list(job.image.size)},
+        "versions": {
+            "ercr": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _runs(positions: Sequence[int]) -> list[slice]:
+    """Ranges of consecutive positions: turns and the answer are decoded apart."""
+    starts = [i for i in range(len(positions)) if i == 0 or positions[i] != positions[i - 1] + 1]
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(positions)], strict=True)]
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,323 @@
+"""The front door of the library: an image and a prompt in, an explanation out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ercr.errors import InputError
+from ercr.explaining.bulk import BatchSize, Sizes, in_batches, ready_to_copy
+from ercr.explaining.describe import Explained, describe
+from ercr.explaining.streaming import Stream
+from ercr.explaining.together import run_all
+from ercr.explanation import Explanation
+from ercr.image.images import ImageLike, LoadedImage, load_image
+from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.registry import resolve
+from ercr.models.base import Adapter
+from ercr.models.chat import Message, as_messages
+from ercr.models.loading import load_adapter, wrap_model
+from ercr.trace import Needs, Sample, Trace, trace_samples
+from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
+from ercr.zoo.defaults import default_model
+
+Chosen = tuple[Method, Any]  # a method and its settings
+_Item = tuple[Any, Any, Any]  # image, prompt, answer
+
+
+class Explainer:
+    """A loaded multimodal model that can say which part of an image each of its words rests on."""
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any = None,
+        *,
+        name: str | None = None,
+        revision: str | None = None,
+        compile: bool = False,
+    ) -> None:
+        """Wrap a loaded Hugging Face model, with its processor or a pair (tokenizer, image_processor).
+
+        Without a processor, both are read from the checkpoint that the model came from. `compile` keeps passes as
+        CUDA graphs over a cache of fixed size: faster from the second picture of a shape on.
+        """
+        known = name or str(getattr(model, "name_or_path", ""))
+        self._setup(wrap_model(model, processor), known, revision, compile)
+
+    def _setup(self, adapter: Adapter, name: str, revision: str | None, compile: bool) -> None:
+        self.adapter = adapter
+        if compile:
+            from ercr.trace.compiled import Compiled
+
+            adapter.compiled = Compiled(adapter)
+        self.name = name or type(adapter.model).__name__
+        self.revision = revision or getattr(adapter.config, "_commit_hash", None)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | None = None,
+        *,
+        revision: str | None = None,
+        dtype: Any = None,
+        compile: bool = False,
+        **options: Any,
+    ) -> Explainer:
+        """Load a checkpoint by hub id or folder, or a packaged model by its name.
+
+        Without a name: `photo-mini`, for photographs, where its language model is at hand; else, with a warning, the
+        model for drawn scenes. Precision is the checkpoint's own unless `dtype` says otherwise; packaged models run
+        in float32.
+        """
+        from ercr.zoo import locate, packaged
+
+        explainer = cls.__new__(cls)
+        chosen = name or _default_name()
+        dtype = dtype or ("float32" if chosen in packaged() else "auto")
+        adapter = load_adapter(locate(chosen), revision, dtype=dtype, **options)
+        explainer._setup(adapter, chosen, revision, compile)
+        return explainer
+
+    @classmethod
+    def around(cls, adapter: Adapter, name: str) -> Explainer:
+        """An explainer of a model that is behind its adapter already."""
+        explainer = cls.__new__(cls)
+        explainer._setup(adapter, name, None, False)
+        return explainer
+
+    def explain(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        answer: str | None = None,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        **switches: Any,
+    ) -> Explanation:
+        """Explain what the model says about an image, or a given `answer`.
+
+        `method` is a name, with switches in the call (`context="tam"`) or behind a colon (`"ercr:context=tam"`).
+        `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
+        """
+        options = self._generation(max_new_tokens, generation)
+        return self._one((image, prompt, answer), [resolve(method, **switches)], options)[0]
+
+    def explain_all(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        methods: Sequence[str],
+        answer: str | None = None,
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+    ) -> list[Explanation]:
+        """Explain one answer by several methods; methods that can share a run of the model do."""
+        resolved = [resolve(method) for method in methods]
+        options = self._generation(max_new_tokens, generation)
+        return self._one((image, prompt, answer), resolved, options)
+
+    def explain_many(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
+        *,
+        methods: Sequence[str],
+        answers: Sequence[str] | None = None,
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        batch_size: BatchSize | Sizes = "auto",
+    ) -> list[list[Explanation]]:
+        """Explain many images by several methods, which share runs of the model where they can: `[image][method]`."""
+        resolved = [resolve(method) for method in methods]
+        return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
+
+    @torch.no_grad()
+    def answer_log_probabilities(
+        self,
+        images: Sequence[ImageLike],
+        prompt: str | Sequence[Message],
+        answer: str | Sequence[int],
+        batch_size: int = 32,
+    ) -> Any:
+        """log P of every token of a fixed answer, given as text or token ids, under each image [images, tokens]."""
+        rows = []
+        for start in range(0, len(images), batch_size):
+            loaded = [load_image(image) for image in images[start : start + batch_size]]
+            samples = [self._sample(image, prompt, answer) for image in loaded]
+            traces = trace_samples(self.adapter, samples, Needs(top=1), {})
+            rows += [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
+        return np.stack(rows)
+
+    def explain_batch(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
+        *,
+        answers: Sequence[str] | None = None,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        batch_size: BatchSize = "auto",
+        **switches: Any,
+    ) -> list[Explanation]:
+        """Explain many images; one prompt for all or one each. Results come in the order given."""
+        resolved = [resolve(method, **switches)]
+        found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
+        return [row[0] for row in found]
+
+    def _in_batches(
+        self,
+        images: Sequence[ImageLike],
+        prompts: str | Sequence[str | Sequence[Message]],
+        answers: Sequence[str] | None,
+        resolved: Sequence[Chosen],
+        max_new_tokens: int,
+        generation: dict[str, Any] | None,
+        batch_size: BatchSize | Sizes,
+    ) -> list[list[Explanation]]:
+        per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
+        given: list[str | None] = [None] * len(images) if answers is None else list(answers)
+        if answers is not None and None in given:
+            raise InputError("Give an answer for every image, or none at all.")
+        if not len(images) == len(per_image) == len(given):
+            raise InputError(f"{len(images)} images need as many prompts and answers, or one prompt for all.")
+        options = self._generation(max_new_tokens, generation)
+        needs = [method.needs(settings) for method, settings in resolved]
+
+        def prepare(item: _Item) -> tuple[_Item, Sample]:
+            image, prompt, answer = load_image(item[0]), item[1], item[2]
+            sample = self._sample(image, prompt, answer, needs)
+            return (image, prompt, answer), sample
+
+        def run(batch: Sequence[tuple[_Item, Sample]]) -> list[list[Explanation]]:
+            return self._explain([item for item, _ in batch], [sample for _, sample in batch], resolved, options)
+
+        items = list(zip(images, per_image, given, strict=True))
+        sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
+        return in_batches(items, prepare, run, sizes)
+
+    def _explain(
+        self, items: Sequence[_Item], samples: Sequence[Sample], resolved: Sequence[Chosen], options: dict[str, Any]
+    ) -> list[list[Explanation]]:
+        """One batch by several methods; all methods explain the answer of the first run."""
+        jobs: list[list[Any]] = [[None] * len(resolved) for _ in items]
+        for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
+            traces = trace_samples(self.adapter, samples, needs, options)
+            samples = [
+                replace(sample, answer=trace.ids[trace.input_length :])
+                for sample, trace in zip(samples, traces, strict=True)
+            ]
+            for index in members:
+                method, settings = resolved[index]
+                found = run_all(method, settings, traces)
+                for row, (trace, item, parts) in enumerate(zip(traces, items, found, strict=True)):
+                    spoken = options if item[2] is None else None
+                    jobs[row][index] = Explained(item[0], trace, method, settings, spoken, *parts)
+        made = iter(describe(self.adapter, self.name, self.revision, [job for row in jobs for job in row]))
+        return [[next(made) for _ in resolved] for _ in items]
+
+    def _one(self, item: _Item, resolved: Sequence[Chosen], options: dict[str, Any]) -> list[Explanation]:
+        loaded = load_image(item[0])
+        sample = self._sample(loaded, item[1], item[2])
+        return self._explain([(loaded, *item[1:])], [sample], resolved, options)[0]
+
+    def stream(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: dict[str, Any] | None = None,
+        **switches: Any,
+    ) -> Stream:
+        """Iterate over tokens and their maps as they are spoken; afterwards `.explanation()` gives the whole."""
+        chosen, settings = resolve(method, **switches)
+        if not chosen.streams(settings):
+            raise InputError(f"Method {chosen.name!r} with these settings needs the whole answer and cannot stream.")
+        loaded = load_image(image)
+        sample = self._sample(loaded, prompt, None)
+        options = self._generation(max_new_tokens, generation)
+        if options["num_beams"] != 1:
+            raise InputError("Beam search cannot stream: leave num_beams at 1, or use explain().")
+
+        def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
+            job = Explained(loaded, trace, chosen, settings, options, evidence, result)
+            return describe(self.adapter, self.name, self.revision, [job])[0]
+
+        return Stream(self.adapter, sample, chosen, settings, options, finish)
+
+    def _sample(
+        self,
+        image: LoadedImage,
+        prompt: str | Sequence[Message],
+        answer: str | Sequence[int] | None,
+        ahead: Sequence[Needs] = (),
+    ) -> Sample:
+        """A sample ready to run; `ahead` says which views to prepare now instead of when they are run."""
+        adapter = self.adapter.in_bulk if ahead else self.adapter
+        sample = Sample(image.rgb, adapter.prepare(image.rgb, as_messages(prompt)), self._answer(answer))
+        if not ahead:
+            return sample
+        image.sha256()  # remembered, so that it is not computed while the device waits
+        kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
+        views = {
+            scale: ready_to_copy(adapter.view(image.rgb, sample.prepared, scale, kind), adapter)
+            for scale, kind in sorted(kinds)
+            if len({k for s, k in kinds if s == scale}) == 1
+        }
+        return replace(sample, prepared=ready_to_copy(sample.prepared, adapter), views=views)
+
+    def _answer(self, answer: str | Sequence[int] | None) -> Tensor | None:
+        if answer is None:
+            return None
+        if isinstance(answer, list | tuple) and all(isinstance(token, int) for token in answer):
+            return torch.tensor(answer, dtype=torch.long)
+        if not isinstance(answer, str):
+            raise InputError(f"An answer must be text, not {type(answer).__name__}.")
+        if not answer.strip():
+            raise InputError("The answer to explain is empty: give at least one word.")
+        return self.adapter.encode_answer(answer)
+
+    def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
+        if max_new_tokens < 1:
+            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}.")
+        given = {key: value for key, value in (generation or {}).items() if value is not None}
+        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
+        if options.get("num_return_sequences", 1) != 1:
+            raise InputError("One answer is explained at a time: leave num_return_sequences at 1.")
+        if not options["do_sample"]:
+            # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
+            options = {"temperature": None, "top_p": None, "top_k": None, **options}
+        return options
+
+
+def _default_name() -> str:
+    default = default_model()
+    if default.advice:
+        warnings.warn(default.sentence, stacklevel=3)
+    return default.name
+
+
+def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:
+    """Needs grouped so that each group is served by one run."""
+    groups: list[tuple[Needs, list[int]]] = []
+    for index, need in enumerate(needs):
+        for at, (shared, members) in enumerate(groups):
+            both = shared.together(need)
+            if both is not None:
+                groups[at] = (both, [*members, index])
+                break
+        else:
+            groups.append((need, [index]))
+    return groups

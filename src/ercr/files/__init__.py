@@ -1,0 +1,1 @@
+"""Reading and writing files that others own or wait for; knows nothing of explanations."""

@@ -1,0 +1,1 @@
+"""Pictures and where a model's visual tokens lie on them; nothing here runs a model."""

@@ -1,0 +1,1 @@
+"""One file per model family; each registers its adapter when it is loaded."""

@@ -1,0 +1,129 @@
+"""InternVL 3 and 3.5 in their Hugging Face form: square tiles, a thumbnail, pixel shuffle two by two."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ercr.image.geometry import Exact, Geometry, Panel
+from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
+from ercr.models.registry import register
+
+Size = tuple[int, int]  # height, width
+
+
+@register
+class InternVL(Adapter):
+    family = "InternVL"
+    model_types = ("internvl",)
+    checkpoints = ("OpenGVLab/InternVL3-2B-hf", "OpenGVLab/InternVL3-8B-hf", "OpenGVLab/InternVL3_5-2B-HF")
+
+    @property
+    def image_token(self) -> str:
+        return str(getattr(self.tokenizer, "context_image_token", None) or "<IMG_CONTEXT>")
+
+    def expand(self, geometry: Geometry) -> str:
+        start = getattr(self.tokenizer, "start_image_token", None) or "<img>"
+        end = getattr(self.tokenizer, "end_image_token", None) or "</img>"
+        return f"{start}{self.image_token * geometry.tokens}{end}"
+
+    @property
+    def _tile(self) -> Size:
+        size: Any = self.image_processor.size
+        return int(size["height"]), int(size["width"])
+
+    def _grid(self, canvas: Size) -> Size:
+        """Visual tokens of a tile: patches, then the pixel shuffle that merges neighbours."""
+        patch = self.config.vision_config.patch_size
+        patch_h, patch_w = patch if isinstance(patch, list | tuple) else (patch, patch)
+        ratio = self.config.downsample_ratio
+        return int(canvas[0] // patch_h * ratio), int(canvas[1] // patch_w * ratio)
+
+    def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
+        """The image squeezed onto rows x columns tiles, then a thumbnail where there is more than one tile."""
+        # the official processor tiles by default, whatever the image processor's own file says
+        batch = self.image_processor(images=[image], crop_to_patches=self._tiles, return_tensors="pt")
+        rows, columns = layout = self._layout(image)
+        whole: Exact = (Fraction(0), Fraction(0), Fraction(image.width), Fraction(image.height))
+        boxes = _split(whole, rows, columns) + ([whole] if rows * columns > 1 else [])
+        pixels = torch.as_tensor(batch["pixel_values"])
+        assert len(pixels) == len(boxes), "the layout repeats the processor's choice of tiles"
+        return {"pixel_values": pixels}, self._geometry(image, self._tile, boxes, layout)
+
+    def view_inputs(
+        self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        """The scaled image on the same tiled canvas, or the same tiles at a smaller size."""
+        if kind == "interpolate":
+            return self._pasted(image, anchor, self._smaller_tile(scale), 1.0)
+        return self._pasted(image, anchor, self._tile, scale)
+
+    def _pasted(
+        self, image: Image.Image, anchor: Geometry, tile: Size, scale: float
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        rows, columns = anchor.layout
+        canvas, box = self._sheet(image, (rows * tile[0], columns * tile[1]), scale)
+        sheets, boxes = _cut(canvas, rows, columns), _split(box, rows, columns)
+        if len(anchor.panels) > rows * columns:
+            thumbnail, box = self._sheet(image, tile, scale)
+            sheets, boxes = [*sheets, thumbnail], [*boxes, box]
+        batch = self.image_processor(images=sheets, do_resize=False, crop_to_patches=False, return_tensors="pt")
+        pixels = torch.as_tensor(batch["pixel_values"])
+        return {"pixel_values": pixels}, self._geometry(image, tile, boxes, anchor.layout)
+
+    def _geometry(self, image: Image.Image, tile: Size, boxes: list[Exact], layout: Size) -> Geometry:
+        grid = self._grid(tile)
+        return Geometry((image.height, image.width), tuple(Panel(grid, box) for box in boxes), layout)
+
+    def _sheet(self, image: Image.Image, canvas: Size, scale: float) -> tuple[Image.Image, Exact]:
+        content = max(1, round(canvas[0] * scale)), max(1, round(canvas[1] * scale))
+        colour = mean_colour(self.image_processor)
+        sheet = paste(image, canvas, content, colour, int(self.image_processor.resample))
+        return sheet, paste_box((image.height, image.width), canvas, content)
+
+    def _smaller_tile(self, scale: float) -> Size:
+        tile_h, tile_w = self._tile
+        rows, columns = self._grid(self._tile)
+        return max(1, round(rows * scale)) * (tile_h // rows), max(1, round(columns * scale)) * (tile_w // columns)
+
+    @property
+    def _tiles(self) -> bool:
+        return int(self.image_processor.max_patches) > 1
+
+    def _layout(self, image: Image.Image) -> Size:
+        """Rows and columns of tiles by the family's rule: nearest aspect ratio, more tiles only for enough pixels."""
+        if not self._tiles:
+            return (1, 1)
+        tile_h, tile_w = self._tile
+        least, most = int(self.image_processor.min_patches), int(self.image_processor.max_patches)
+        # ordered as the processor tries them: a later shape wins a tie only if the image is large enough
+        shapes = sorted(
+            ((c, r) for c in range(1, most + 1) for r in range(1, most + 1) if least <= c * r <= most),
+            key=lambda shape: shape[0] * shape[1],
+        )
+        aspect, area = image.width / image.height, image.width * image.height
+        best, gap = (1, 1), float("inf")
+        for columns, rows in shapes:
+            difference = abs(aspect - columns / rows)
+            large_enough = area > 0.5 * tile_h * tile_w * columns * rows
+            if difference < gap or (difference == gap and large_enough):
+                best, gap = (columns, rows), difference
+        return best[1], best[0]
+
+
+def _cut(sheet: Image.Image, rows: int, columns: int) -> list[Image.Image]:
+    w, h = sheet.width // columns, sheet.height // rows
+    return [sheet.crop((c * w, r * h, (c + 1) * w, (r + 1) * h)) for r in range(rows) for c in range(columns)]
+
+
+def _split(box: Exact, rows: int, columns: int) -> list[Exact]:
+    """Equal parts of a rectangle, row by row."""
+    left, top, right, bottom = box
+    w, h = (right - left) / columns, (bottom - top) / rows
+    return [
+        (left + c * w, top + r * h, left + (c + 1) * w, top + (r + 1) * h) for r in range(rows) for c in range(columns)
+    ]

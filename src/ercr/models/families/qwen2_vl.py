@@ -1,0 +1,151 @@
+"""Qwen2-VL and Qwen2.5-VL: dynamic resolution, patches merged two by two, three-axis rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ercr.errors import ImageError
+from ercr.image.geometry import Geometry, Panel
+from ercr.models.base import Adapter, Batch, Prepared, ViewKind
+from ercr.models.packed import Groups, group_segments, packed_tower
+from ercr.models.registry import register
+
+_MAX_ASPECT = 200
+
+
+@register
+class Qwen2VL(Adapter):
+    family = "Qwen2-VL"
+    model_types = ("qwen2_vl", "qwen2_5_vl")
+    checkpoints = ("Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct")
+
+    @property
+    def image_token(self) -> str:
+        return str(getattr(self.tokenizer, "image_token", None) or "<|image_pad|>")
+
+    def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
+        return self._process(image, image.size)
+
+    def view_inputs(
+        self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        """Resize by the factor, then the family's own resize; this family needs no padding.
+
+        The pixel limits would undo the factor, so they are lifted; where they decided the anchor's size, that size
+        is what is scaled.
+        """
+        cell = self._cell
+        free = tuple(max(cell, round(side / cell) * cell) for side in (image.height, image.width))
+        anchor_size = (anchor.grid[0] * cell, anchor.grid[1] * cell)
+        base = (image.height, image.width) if free == anchor_size else anchor_size
+        height, width = (max(1, round(side * scale)) for side in base)
+        # rounding must not make a ribbon narrower than the family takes
+        height, width = max(height, -(-width // _MAX_ASPECT)), max(width, -(-height // _MAX_ASPECT))
+        scaled = image.resize((width, height), resample=Image.Resampling(int(self.image_processor.resample)))
+        limits = {"shortest_edge": cell * cell, "longest_edge": max(height * width, anchor_size[0] * anchor_size[1])}
+        return self._process(scaled, image.size, {"size": limits})
+
+    def _process(
+        self, image: Image.Image, original: tuple[int, int], options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Tensor], Geometry]:
+        width, height = original
+        if max(original) > _MAX_ASPECT * min(original):
+            raise ImageError(
+                f"The image is {width} x {height} pixels; {self.family} takes sides up to {_MAX_ASPECT}:1: crop it."
+            )
+        batch = self.image_processor(images=[image], return_tensors="pt", **(options or {}))
+        _, rows, columns = (int(n) for n in batch["image_grid_thw"][0])
+        merge = self._merge
+        panel = Panel((rows // merge, columns // merge), (0.0, 0.0, float(width), float(height)))
+        pixels = {"pixel_values": batch["pixel_values"], "image_grid_thw": batch["image_grid_thw"]}
+        return pixels, Geometry((height, width), (panel,))
+
+    @property
+    def mlp_cam_block(self) -> int:
+        published = {(28, 1536): 25}  # depth and width of the 2B model
+        return published.get((len(self.blocks), self.config.get_text_config().hidden_size), super().mlp_cam_block)
+
+    @property
+    def _merge(self) -> int:
+        return int(self.image_processor.merge_size)
+
+    @property
+    def _cell(self) -> int:
+        """Side of a visual token in pixels of the resized image."""
+        return int(self.image_processor.patch_size) * self._merge
+
+    def tower_inputs(self, shapes: Tensor) -> Any:
+        tower = self.model.model.visual
+        windows = (tower.window_size, tower.patch_size) if hasattr(tower, "window_size") else None
+        grids = tuple((int(t), int(h), int(w)) for t, h, w in shapes.tolist())
+        return _tower_inputs(grids, int(tower.spatial_merge_size), windows, self.device)
+
+    def image_features(self, batch: Batch) -> Tensor:
+        """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
+        tower, known = self.model.model.visual, batch.tower
+        values = batch.pixels["pixel_values"].type(tower.dtype)
+        with packed_tower(tower, known.groups, self.fused):
+            out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
+        return torch.as_tensor(out.pooler_output)
+
+    def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
+        return {"mm_token_type_ids": (ids == self.image_token_id).int()}
+
+    def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
+        """Temporal, row and column positions [3, B, L].
+
+        Computed here, not by the model, because the model stores what it computed and a view that runs while an
+        answer is being generated would overwrite it.
+        """
+        positions = torch.zeros(3, *mask.shape, dtype=torch.long)
+        for row, sample in enumerate(samples):
+            length = len(sample.input_ids)
+            positions[:, row, mask.shape[1] - length :] = _three_axes(sample, length)
+        return positions.to(mask.device)
+
+
+@dataclass(frozen=True)
+class _TowerInputs:
+    inputs: dict[str, Tensor]
+    groups: dict[int, Groups]  # by the identity of the boundaries among the inputs
+
+
+@lru_cache(maxsize=32)
+def _tower_inputs(
+    grids: tuple[tuple[int, int, int], ...], merge: int, windows: tuple[int, int] | None, device: torch.device
+) -> _TowerInputs:
+    from transformers import vision_utils
+
+    host = torch.tensor(grids)
+    found = {
+        "position_ids": vision_utils.get_vision_position_ids(host, merge),
+        "cu_seqlens": vision_utils.get_vision_cu_seqlens(host),
+    }
+    if windows is not None:
+        index, edges = vision_utils.get_vision_window_index(host, merge, *windows)
+        found |= {"window_index": index, "cu_window_seqlens": edges}
+    inputs = {name: value.to(device) for name, value in found.items()}
+    groups = {
+        id(inputs[name]): group_segments(tuple(edges.diff().tolist()), device)
+        for name, edges in found.items()
+        if name.startswith("cu_")
+    }
+    return _TowerInputs(inputs, groups)
+
+
+def _three_axes(sample: Prepared, length: int) -> Tensor:
+    """Text counts on along all three axes; the image's cells share one time and count rows and columns."""
+    rows, columns = sample.geometry.grid
+    start = int(sample.visual[0])
+    cells = torch.arange(rows * columns)
+    image = torch.stack([torch.zeros_like(cells), cells // columns, cells % columns]) + start
+    after = torch.arange(length - start - len(cells)) + start + max(rows, columns)
+    before = torch.arange(start)
+    return torch.cat([before.expand(3, -1), image, after.expand(3, -1)], dim=1)

@@ -1,0 +1,1 @@
+"""Vision towers that transformers does not have, registered with its Auto classes."""

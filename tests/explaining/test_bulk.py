@@ -1,0 +1,181 @@
+"""Bulk, captured and streamed runs say and show what a single, plain run does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ercr
+from ercr.errors import InputError
+from ercr.explaining.bulk import Sizes
+from ercr.explaining.together import mapped, run
+from ercr.methods import resolve
+from ercr.models.chat import as_messages
+from ercr.models.packed import attend, group_segments
+from ercr.trace import Sample, trace_samples
+from ercr.trace.kernels import without_plans
+from ercr.trace.record import Recorder
+from tests.tiny import MAKERS
+
+PROMPT = "What is in the picture?"
+
+
+def pictures():
+    rng = np.random.default_rng(0)
+    sizes = ((60, 90), (90, 60), (60, 90), (120, 60), (60, 90))
+    return [Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)) for size in sizes]
+
+
+def same(one, other):
+    assert [t.id for t in one.text_tokens] == [t.id for t in other.text_tokens]
+    np.testing.assert_allclose(one.maps, other.maps, atol=2e-6)
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_bulk_and_captured_runs_equal_single_ones(family, checkpoint, load):
+    plain, captured = load(family), ercr.Explainer.from_pretrained(str(checkpoint(family)), compile=True)
+    images = pictures()
+    single = [plain.explain(image, PROMPT, max_new_tokens=7) for image in images]
+    for explainer in (plain, captured):
+        for size in (2, "auto"):
+            found = explainer.explain_batch(images, PROMPT, max_new_tokens=7, batch_size=size)
+            for one, other in zip(single, found, strict=True):
+                same(one, other)
+    streamed = plain.stream(images[0], PROMPT, max_new_tokens=7)
+    assert [step.id for step in streamed] == [t.id for t in single[0].text_tokens if t.kind == "answer"]
+    same(streamed.explanation(), single[0])
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_tokens_are_those_of_generate_when_answers_end_at_different_times(family, load):
+    explainer, images = load(family), pictures()[:4]
+    adapter = explainer.adapter
+    long = explainer.explain_batch(images, PROMPT, max_new_tokens=12)
+    said = [[t.id for t in e.text_tokens if t.kind == "answer"] for e in long]
+    ends = [said[0][3], said[1][7]]  # tokens that some answers reach early, others late or never
+    found = explainer.explain_batch(images, PROMPT, max_new_tokens=12, generation={"eos_token_id": ends}, batch_size=4)
+    for image, explanation in zip(images, found, strict=True):
+        prepared = adapter.prepare(image, as_messages(PROMPT))
+        inputs = adapter.collate([prepared], 0)
+        whole = adapter.model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=ends, pad_token_id=0)
+        expected = whole[0, len(prepared.input_ids) :].tolist()
+        assert [t.id for t in explanation.text_tokens if t.kind == "answer"] == expected
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tokens_that_a_checkpoint_never_says_are_left_out_as_generate_does(compiled, checkpoint, load):
+    image = pictures()[0]
+    usual = [t.id for t in load("llava").explain(image, PROMPT, max_new_tokens=8).text_tokens if t.kind == "answer"]
+    explainer = ercr.Explainer.from_pretrained(str(checkpoint("llava")), compile=compiled)
+    adapter = explainer.adapter
+    adapter.model.generation_config.suppress_tokens = sorted(set(usual[:4]))
+    prepared = adapter.prepare(image, as_messages(PROMPT))
+    whole = adapter.model.generate(**adapter.collate([prepared], 0), max_new_tokens=8, do_sample=False, pad_token_id=0)
+    expected = whole[0, len(prepared.input_ids) :].tolist()
+    found = explainer.explain(image, PROMPT, max_new_tokens=8)
+    assert [t.id for t in found.text_tokens if t.kind == "answer"] == expected
+    assert [step.id for step in explainer.stream(image, PROMPT, max_new_tokens=8)] == expected
+    assert not set(expected) & set(usual[:4])
+
+
+def test_attention_in_groups_equals_attention_piece_by_piece():
+    torch.manual_seed(0)
+    for lengths in ((5, 5, 5), (3, 7), (4, 2, 4, 2, 6), (1,)):
+        q, k, v = torch.randn(3, sum(lengths), 2, 8).unbind(0)
+        groups = group_segments(lengths, torch.device("cpu"))
+        parts = [
+            torch.nn.functional.scaled_dot_product_attention(*(t.transpose(0, 1) for t in part), scale=0.3)
+            for part in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+        ]
+        expected = torch.cat([part.transpose(0, 1).flatten(1) for part in parts])
+        torch.testing.assert_close(attend(q, k, v, groups, 0.3), expected)
+
+
+@pytest.mark.parametrize("spec", ["cam", "tam", "ercr", "ercr:context=tam,normalize=joint", "ercr:views=1"])
+def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
+    method, settings = resolve(spec)
+    for family in ("qwen2_vl", "internvl"):
+        adapter, image = load(family).adapter, pictures()[0]
+        prepared = adapter.prepare(image, as_messages(PROMPT))
+        answers = [adapter.encode_answer(text) for text in ("a dog", "two umbrellas near a cat", "it is raining")]
+        samples = [Sample(image, prepared, answer) for answer in answers]
+        traces = trace_samples(adapter, samples, method.needs(settings), {})
+        for trace, (evidence, result) in zip(traces, mapped(method, settings, traces), strict=True):
+            alone, refined = run(method, settings, trace)
+            torch.testing.assert_close(evidence.maps, alone.maps)
+            torch.testing.assert_close(result.maps, refined.maps)
+            for name in ("alpha", "beta", "relevance"):
+                one, other = getattr(result, name), getattr(refined, name)
+                assert (one is None) == (other is None)
+                if one is not None:
+                    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, load):
+    adapter = load(family).adapter
+    for image in pictures()[1:4]:
+        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._raw)]
+        views = [a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter._raw), prepared, strict=True)]
+        for official, raw in (prepared, views):
+            assert raw.pixels["pixel_values"].dtype == torch.uint8
+            expected, found = (adapter.pack([one], 0).pixels["pixel_values"] for one in (official, raw))
+            assert torch.equal(expected, found)
+            assert official.geometry == raw.geometry
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_raw_pictures_reach_the_models_own_generate_developed(family, load, monkeypatch):
+    explainer, images = load(family), pictures()[:3]
+    options = {"max_new_tokens": 5, "generation": {"min_new_tokens": 4}}  # which our own greedy loop leaves to generate
+    single = [explainer.explain(image, PROMPT, **options) for image in images]
+    monkeypatch.setattr(type(explainer.adapter), "in_bulk", property(lambda adapter: adapter._raw))  # as on a GPU
+    for one, other in zip(single, explainer.explain_batch(images, PROMPT, batch_size=2, **options), strict=True):
+        same(one, other)
+
+
+def test_recorded_runs_keep_off_attention_that_plans_every_length(load, monkeypatch):
+    adapter, seen = load("llava").adapter, []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for flash in (True, False):
+        monkeypatch.setattr(torch.backends.cuda, "flash_sdp_enabled", lambda flash=flash: flash)
+        with Recorder(adapter, -1).recording():
+            seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+    assert seen == [False, True]  # who turned flash off chose cuDNN
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_a_run_that_ends_leaves_the_kernels_of_another_thread_alone(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    first, second = without_plans(), without_plans()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    second.__exit__(None, None, None)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(load):
+    sizes, sizes_seen = Sizes(8, load("llava").adapter), []
+
+    def run(batch):
+        sizes_seen.append(len(batch))
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("no more")
+        return [item * 10 for item in batch]
+
+    assert sizes.guarded(run, list(range(8))) == [item * 10 for item in range(8)]
+    assert sizes_seen[:3] == [8, 4, 2]
+    assert sizes.size == 2
+    with pytest.raises(torch.OutOfMemoryError):
+        sizes.guarded(lambda batch: run([1, 2, 3]), [1])
+    with pytest.raises(InputError, match="batch_size"):
+        Sizes(0, load("llava").adapter)
+
+
+def test_captured_mode_refuses_what_it_cannot_capture(checkpoint):
+    with pytest.raises(InputError, match="sdpa"):
+        ercr.Explainer.from_pretrained(str(checkpoint("llava")), compile=True, attn_implementation="eager")

@@ -1,0 +1,70 @@
+"""A streamed token costs the same however long the answer has become, and little beside the model's own step."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ercr.explaining.streaming import Steps
+from ercr.trace.data import TextRows
+from ercr.trace.ranked import vocabulary_size
+
+_MAP = 135  # operations of a map, views of tensors included
+
+
+class Count(TorchDispatchMode):
+    """How many operations reach torch's dispatcher; where launches are what takes time, this is the time."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_a_streamed_step_takes_as_many_operations_late_as_early(family, load, picture, monkeypatch):
+    explainer, passes, steps = load(family), [], []
+    take = Steps._pass
+
+    def counted(self):
+        with Count() as count:
+            states = take(self)
+        passes.append(count.seen)
+        return states
+
+    monkeypatch.setattr(Steps, "_pass", counted)
+    never = {"eos_token_id": vocabulary_size(explainer.adapter)}
+    stream = iter(explainer.stream(picture, "What is it?", max_new_tokens=40, generation=never))
+    while True:
+        with Count() as count:
+            if next(stream, None) is None:
+                break
+        steps.append(count.seen)
+    assert len(steps) == 40
+    assert len(set(steps[2:])) == 1
+    assert steps[-1] - passes[-1] <= _MAP
+
+
+def test_rows_that_grow_are_joined_when_read_and_kept_once():
+    def rows(count):
+        columns = torch.arange(count)[:, None].expand(count, 3)
+        return TextRows(*(columns + i for i, _ in enumerate(fields(TextRows))))
+
+    parts = [rows(count) for count in (4, 1, 1, 1)]
+    grown = [parts[0]]
+    for part in parts[1:]:
+        grown.append(grown[-1].then(part))
+        assert len(grown[-1].targets) == sum(map(len, (p.targets for p in parts[: len(grown)])))
+    assert "targets" not in vars(grown[-2])  # what is longer serves
+    for field in fields(TextRows):
+        expected = torch.cat([getattr(part, field.name) for part in parts])
+        assert torch.equal(getattr(grown[-1], field.name), expected)
+        assert torch.equal(getattr(grown[-2], field.name), expected[:-1])
+    with pytest.raises(AttributeError):
+        _ = grown[-1].nothing

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
 
-from ercr.commands.cli import app
+from ercr.commands.cli import app, root
 from ercr.methods import Method, methods
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -81,6 +81,8 @@ def commands_page() -> str:
         "Results go to standard output, progress and errors to standard error. Exit status: 0 done, 1 failed, 2 wrong "
         "use, 130 interrupted. `--json` prints one JSON document and nothing else; followed by a name that ends in "
         "`.json` it writes that file instead.",
+        "These options go with every command:",
+        table(parameters(root)),
     ]
     for name, function in sorted(commands().items()):
         options = parameters(function)

@@ -36,6 +36,10 @@ class UnknownMethod(InputError):
     """No attribution method has that name."""
 
 
+class PluginError(InputError):
+    """A file or package with methods, families or datasets of the user's own cannot be loaded."""
+
+
 class UnsupportedModel(InputError):
     """No adapter exists for this kind of model."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from ercr import plugins
 from ercr.commands.benchmark import benchmark
 from ercr.commands.evaluate import evaluate
 from ercr.commands.explain import explain, show_saved
@@ -44,8 +45,17 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Python file with methods, families or datasets of your own; repeatable. The environment variable "
+            "ERCR_PLUGINS names such files, too.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Options that stand before a command."""
+    plugins.remember(plugin or [])
 
 
 app.command()(explain)
@@ -169,11 +179,22 @@ def _json_argument(arguments: list[str]) -> list[str]:
     return result
 
 
+def _plugins_first(arguments: list[str]) -> list[str]:
+    """`--plugin FILE` may stand anywhere, but belongs to no command: it goes before the command's name."""
+    first: list[str] = []
+    rest = list(arguments)
+    for index in reversed(range(rest.index("--") if "--" in rest else len(rest))):
+        length = 2 if rest[index] == "--plugin" else 1 if rest[index].startswith("--plugin=") else 0
+        first[:0] = rest[index : index + length]
+        del rest[index : index + length]
+    return first + rest
+
+
 def main() -> None:
     """Run a command; exit 0 done, 1 failed, 2 wrong use, with one sentence on standard error."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
-        app(args=_json_argument(sys.argv[1:]), prog_name="ercr")
+        app(args=_plugins_first(_json_argument(sys.argv[1:])), prog_name="ercr")
     except ErcrError as error:
         notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)

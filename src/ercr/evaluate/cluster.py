@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ercr import plugins
 from ercr.errors import ErcrError, InputError
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
@@ -38,7 +39,7 @@ def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: Bat
         numbers = ray.data.from_items(list(missing), override_num_blocks=min(len(missing), _BLOCKS))
         results = numbers.map_batches(
             _PartWorker,
-            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, torch.get_num_threads()),
+            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, torch.get_num_threads(), plugins.files()),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
             num_gpus=1 if gpus else 0,
@@ -59,8 +60,11 @@ def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: Bat
 class _PartWorker:
     """Lives in a worker process: loads the model once, then turns part numbers into part files."""
 
-    def __init__(self, plan: Plan, folder: str, batch_size: BatchSize, threads: int) -> None:
+    def __init__(
+        self, plan: Plan, folder: str, batch_size: BatchSize, threads: int, plugin_files: Sequence[str]
+    ) -> None:
         self.plan, self.folder, self.batch_size = plan, folder, batch_size
+        self.plugin_files = plugin_files  # a worker may run where the environment does not name them
         self.worker: Worker | None = None
         torch.set_num_threads(threads)  # Ray would leave one
 
@@ -79,6 +83,7 @@ class _PartWorker:
         from ercr.datasets.registry import open_dataset
         from ercr.evaluate.worker import Worker, load_explainer
 
+        plugins.load_files(self.plugin_files)
         explainer = load_explainer(self.plan)
         return Worker(explainer, open_dataset(self.plan.dataset), self.plan, Run(self.folder), self.batch_size)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from ercr import plugins
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
 from ercr.methods.base import choose
@@ -105,6 +106,7 @@ class Plan:
             "maps": self.maps,
             "part_size": self.part_size,
             "versions": _versions(),
+            "plugins": plugins.used(),
         }
 
 

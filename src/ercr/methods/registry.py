@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from typing import Any
 
+from ercr import plugins
 from ercr.errors import InputError, UnknownMethod, nearest
 from ercr.methods.base import Method, make_settings
 
@@ -18,11 +19,12 @@ def register(method: Method) -> Method:
 
 
 def methods() -> dict[str, Method]:
-    """Every method; each file of this folder is loaded, so a new method is one new file."""
+    """Every method; each file of this folder is loaded, so a new method is one new file, and so are plugins."""
     import ercr.methods as package
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"ercr.methods.{module.name}")
+    plugins.load("ercr.methods")
     return dict(sorted(_METHODS.items()))
 
 

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from typing import TypeVar
 
+from ercr import plugins
 from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
 
@@ -21,11 +22,12 @@ def register(adapter: A) -> A:
 
 
 def adapters() -> dict[str, type[Adapter]]:
-    """All adapters by `config.model_type`; every file of `families/` is loaded."""
+    """All adapters by `config.model_type`; every file of `families/` and every plugin is loaded."""
     import ercr.models.families as package
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"ercr.models.families.{module.name}")
+    plugins.load("ercr.families")
     return dict(_ADAPTERS)
 
 
@@ -37,5 +39,5 @@ def adapter_class(model_type: str | None) -> type[Adapter]:
     families = ", ".join(sorted({adapter.family for adapter in known.values()}))
     raise UnsupportedModel(
         f"Models of type {model_type!r} are not supported: use a model of {families}, or write an adapter "
-        f"(one file that subclasses ercr.models.Adapter; docs/architecture.md shows how)."
+        f"(one file that subclasses ercr.models.Adapter; docs/extending.md shows how)."
     )

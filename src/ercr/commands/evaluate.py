@@ -23,7 +23,8 @@ _SHOWN = {"obj_iou": "Obj-IoU", "func_iou": "Func-IoU", "f1_iou": "F1-IoU"}
 
 def evaluate(
     dataset: Annotated[
-        str, typer.Option("--dataset", "-d", help="coco:FOLDER, grandf:FOLDER, openpsg:FOLDER or scenes:COUNT.")
+        str,
+        typer.Option("--dataset", "-d", help="coco:FOLDER, hf:FOLDER, grandf:FOLDER, openpsg:FOLDER or scenes:COUNT."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an unfinished one is continued.")],
     model: ModelOption = None,

@@ -196,7 +196,7 @@ def _name(runs: Sequence[Evaluated]) -> None:
         run.model = short[run.name] if len(twins) == 1 else run.name
         kind = run.spec.partition(":")[0]
         same = {_data_key(other): other for other in runs if other.spec.partition(":")[0] == kind}
-        run.dataset = DATASETS.get(kind, kind)
+        run.dataset = DATASETS.get(kind) or PurePath(run.spec).name or kind
         if len(same) > 1:
             counts = [other.samples for other in same.values()]
             run.dataset += f", {run.samples:,} images" if counts.count(run.samples) == 1 else f" ({run.spec})"

@@ -1,0 +1,70 @@
+"""Label pictures from annotations of single things: polygons, run lengths or boxes. Reads no file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ercr.errors import InputError
+
+_FAR = 10.0  # a corner further outside than so many sides of the picture is a mistake
+Thing = tuple[int, NDArray[np.bool_]]  # category id, its pixels [H, W]
+
+
+def draw(things: Sequence[Thing], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Pixel = category id, 0 where there is nothing; larger things are drawn first, so that small ones stay seen."""
+    labels = np.zeros(size, np.uint8)
+    for category, pixels in sorted(things, key=lambda thing: -int(thing[1].sum())):
+        labels[pixels] = category
+    return labels
+
+
+def outline(shape: Any, size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The pixels of COCO's `segmentation` (polygons or run lengths) in a picture of (height, width)."""
+    try:
+        from pycocotools import mask as coco
+    except ImportError:
+        raise InputError("Masks of COCO need pycocotools: pip install 'ercr[evaluate]'.") from None
+    height, width = size
+    if isinstance(shape, Mapping):
+        if [int(side) for side in shape["size"]] != [height, width]:
+            raise ValueError(f"a mask of {shape['size']} for a picture of {[height, width]}")
+        counts = shape["counts"]
+        if isinstance(counts, str | bytes):
+            runs = {"size": [height, width], "counts": counts.encode() if isinstance(counts, str) else counts}
+        else:
+            runs = coco.frPyObjects({"size": [height, width], "counts": _whole(counts, height * width)}, height, width)
+    else:
+        polygons = [corners for polygon in shape if len(corners := _corners(polygon, size)) >= 6]
+        if not polygons:
+            return np.zeros(size, bool)
+        runs = coco.merge(coco.frPyObjects(polygons, height, width))
+    return np.asarray(coco.decode(runs), bool)
+
+
+def box(corners: Sequence[Any], size: tuple[int, int], kind: str = "xywh") -> NDArray[np.bool_]:
+    """The pixels of a box: left, top, width, height (`xywh`) or left, top, right, bottom (`xyxy`)."""
+    left, top, third, fourth = _corners(corners, size)
+    right, bottom = (third, fourth) if kind == "xyxy" else (left + third, top + fourth)
+    pixels = np.zeros(size, bool)
+    pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))] = True
+    return pixels
+
+
+def _corners(values: Sequence[Any], size: tuple[int, int]) -> list[float]:
+    """Coordinates as numbers near the picture; ValueError for others, over which drawing would take forever."""
+    found = [float(value) for value in values]
+    if not all(math.isfinite(value) and abs(value) <= _FAR * max(size) for value in found):
+        raise ValueError("a corner lies far outside the picture")
+    return found
+
+
+def _whole(counts: Sequence[Any], pixels: int) -> list[int]:
+    found = [int(count) for count in counts]
+    if sum(found) != pixels or min(found, default=0) < 0:
+        raise ValueError("run lengths that do not fill the picture")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -28,6 +29,7 @@ from tests import photo_parts
 SIDE, SCALE, RANK = 128, 1.5, 3
 INSTALL = "pip install a-base"
 PROMPT = "Describe this image."
+DAMAGED = b"no weights" * 100
 
 
 @pytest.mark.parametrize("size", [64, 80])
@@ -71,6 +73,7 @@ def write_update(folder: Path, base: Path) -> Path:
     CLIPImageProcessorPil(size=square, crop_size=square, do_center_crop=False).save_pretrained(folder)
     save_file(random_update(config), folder / "update.safetensors")
     stated = {"hub": str(base), "package": "no_such_package", "file": "x.gguf", "install": INSTALL, "scale": SCALE}
+    stated["sha256"] = hashlib.sha256(DAMAGED).hexdigest()
     (folder / "base.json").write_text(json.dumps(stated))
     return folder
 
@@ -188,7 +191,7 @@ def test_a_damaged_file_of_the_language_model_is_not_called_missing(
 ) -> None:
     pytest.importorskip("gguf")
     damaged = tmp_path / "x.gguf"
-    damaged.write_bytes(b"no weights" * 100)
+    damaged.write_bytes(DAMAGED)
     monkeypatch.setattr("ercr.models.updates._packaged", lambda base: damaged)
     with pytest.raises(CheckpointError, match="cannot be loaded") as raised:
         ercr.Explainer.from_pretrained(str(folder))

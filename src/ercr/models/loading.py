@@ -1,4 +1,4 @@
-"""From a checkpoint's name or folder to an adapter, without torchvision and without remote code."""
+"""From a checkpoint's name or folder to an adapter, without torchvision, remote code or pickled weights."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from ercr.models.registry import adapter_class
 from ercr.models.updates import is_update, load_updated
 
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_NO_PICKLES = (
+    "pickled weights (.bin, .pt, .ckpt) are not read, because a pickle can run a program: "
+    "where you trust them, save them as safetensors with save_pretrained()."
+)
 
 
 def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapter:
@@ -28,7 +33,9 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
         _check_folder(folder)
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
         raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
-    source: dict[str, Any] = {"revision": revision} if revision else {}
+    if model_options.get("use_safetensors") is False:
+        raise InputError(f"use_safetensors=False cannot be used: {_NO_PICKLES}")
+    source = _source(revision)
     importlib.import_module("ercr.models.towers.efficientnet_lite")  # a tower that configurations may name
     with _translated_errors(name):
         config = AutoConfig.from_pretrained(name, **source)
@@ -37,15 +44,21 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
         if is_update(folder):
             model = load_updated(folder, config, **model_options)
         else:
-            model = AutoModelForImageTextToText.from_pretrained(name, config=config, **source, **model_options)
+            options = {**source, **model_options, "use_safetensors": True}
+            model = AutoModelForImageTextToText.from_pretrained(name, config=config, **options)
     return adapter(model.eval(), *parts)
+
+
+def _source(revision: str | None) -> dict[str, Any]:
+    """Options of every loader: the revision, and no code from the checkpoint, which is not asked about either."""
+    return {"trust_remote_code": False, **({"revision": revision} if revision else {})}
 
 
 def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:
     """Tokenizer, image processor and chat template of a checkpoint."""
     from transformers import AutoTokenizer
 
-    source: dict[str, Any] = {"revision": revision} if revision else {}
+    source = _source(revision)
     tokenizer = AutoTokenizer.from_pretrained(name, **source)
     return tokenizer, _image_processor(name, source), _chat_template(name, revision) or tokenizer.chat_template
 
@@ -104,12 +117,14 @@ def _check_folder(folder: Path) -> None:
         label
         for label, present in (
             ("config.json", has("config.json")),
-            ("model.safetensors (or its shards)", has("*.safetensors", "*.bin")),
+            ("model.safetensors (or its shards)", has("*.safetensors")),
             ("tokenizer.json", has("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")),
             ("preprocessor_config.json", has("preprocessor_config.json") or _nested_image_processor(folder)),
         )
         if not present
     ]
+    if "model.safetensors (or its shards)" in missing and has(*_PICKLED):
+        raise CheckpointError(f"The checkpoint folder {folder} cannot be used: {_NO_PICKLES}")
     # a text-only model has no image processor: say what it is, not what it lacks
     if missing == ["preprocessor_config.json"]:
         adapter_class(_read_json(folder / "config.json").get("model_type"))
@@ -117,12 +132,23 @@ def _check_folder(folder: Path) -> None:
         raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(missing)}.")
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        shards = set(_read_json(index).get("weight_map", {}).values())
+        shards = _shards(index)
         lost = sorted(shard for shard in shards if not (folder / shard).exists())
         if lost:
             raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(lost)}.")
     for weights in folder.glob("*.safetensors"):
         _check_safetensors(weights)
+
+
+def _shards(index: Path) -> set[str]:
+    """The files that an index names, which are safetensors files beside it."""
+    named = _read_json(index).get("weight_map")
+    shards = (
+        set(named.values()) if isinstance(named, dict) and all(isinstance(s, str) for s in named.values()) else {""}
+    )
+    if any(not shard.endswith(".safetensors") or set(shard) & {"/", "\\", "\0"} for shard in shards):
+        raise CheckpointError(f"{index} names files that are not safetensors files in the same folder.")
+    return shards
 
 
 def _nested_image_processor(folder: Path) -> bool:
@@ -178,7 +204,8 @@ def _translated_errors(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, ImportError) as error:
+    # a checkpoint may come from anyone, and a file that makes no sense fails in any way
+    except Exception as error:
         # what follows the first sentence is advice on private repositories and the like
         first = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\s+(?=If this is )", str(error).strip())[0]
         detail = textwrap.shorten(first, 300, placeholder=" …").rstrip(".") or type(error).__name__

@@ -1,14 +1,20 @@
 """Checkpoints that hold a small update of a published language model, which is found and merged on loading.
 
-The folder has `base.json` (where the language model is) and `update.safetensors`: the vision tower and the projector
-whole, and for each kind of weight of the language model two stacked factors, `inner` [layers, rank, in] and `outer`
-[layers, out, rank]. A merged weight is W + scale * outer @ inner.
+The folder has `base.json` (where the language model is, and its checksum) and `update.safetensors`: the vision tower
+and the projector whole, and for each kind of weight of the language model two stacked factors, `inner` [layers, rank,
+in] and `outer` [layers, out, rank]. A merged weight is W + scale * outer @ inner. Such a folder may come from anyone,
+so what it names is looked up and checked, and nothing is imported.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import CheckpointError, InputError
+from ercr.files.plain import read_plain
 
 MARK, WEIGHTS = "base.json", "update.safetensors"
 PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # words by which accelerate spreads a model
@@ -40,17 +47,43 @@ def base_at_hand(folder: Path) -> bool:
     base = _stated(folder)
     needed = ("config.json", "model.safetensors")  # a tokenizer alone brings the first
     return _packaged(base) is not None or all(
-        isinstance(try_to_load_from_cache(base["hub"], file), str) for file in needed
+        isinstance(try_to_load_from_cache(base.hub, file), str) for file in needed
     )
 
 
 def way_to_get_base(folder: Path) -> str:
     """The commands that install the language model."""
-    return str(_stated(folder)["install"])
+    return _stated(folder).install
 
 
-def _stated(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / MARK).read_text(encoding="utf-8")))
+@dataclass(frozen=True)
+class _Base:
+    """What `base.json` says: the language model's hub id, or a file in an installed package and its SHA-256."""
+
+    hub: str
+    package: str
+    file: str
+    sha256: str
+    install: str
+    scale: float
+
+    def __post_init__(self) -> None:
+        texts = (self.hub, self.package, self.file, self.sha256, self.install)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("only the scale is a number")
+        if not self.package.isidentifier():
+            raise ValueError(f"{self.package!r} is not the name of a package at the top level")
+        if self.file in ("", ".", "..") or set(self.file) & {"/", "\\", "\0"}:
+            raise ValueError(f"{self.file!r} is not the name of a file in that package")
+        if not isinstance(self.scale, int | float) or not math.isfinite(self.scale):
+            raise ValueError("the scale must be a number")
+
+
+def _stated(folder: Path) -> _Base:
+    try:
+        return _Base(**json.loads(read_plain(folder / MARK, most=2**16)))
+    except (InputError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{folder / MARK} does not say where the language model is: {error}.") from None
 
 
 def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any = None, **options: Any) -> Any:
@@ -63,7 +96,7 @@ def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any =
     language = _language_model(folder.name, base, config.text_config)
     model = AutoModelForImageTextToText.from_config(config, dtype=_precision(dtype), **options)
     whole = {f"model.{name}": value for name, value in update.items() if not name.startswith("language_model.")}
-    whole |= _merged(language, update, float(base["scale"]))
+    whole |= _merged(language, update, base.scale)
     whole["lm_head.weight"] = whole["model.language_model.embed_tokens.weight"]
     model.load_state_dict(whole)
     if (folder / "generation_config.json").is_file():
@@ -107,20 +140,39 @@ def _merged(base: dict[str, Tensor], update: dict[str, Tensor], scale: float) ->
     return whole
 
 
-def _language_model(name: str, base: dict[str, Any], config: Any) -> dict[str, Tensor]:
+def _language_model(name: str, base: _Base, config: Any) -> dict[str, Tensor]:
     """The decoder's weights from the package that carries it, or else from the hub (or what came from there before)."""
     from transformers import AutoModelForCausalLM
 
     file = _packaged(base)
     if file is not None:
+        _check_content(file, base)
         return read_gguf(file, config.num_attention_heads, config.num_key_value_heads)
+    options = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     try:
-        return dict(AutoModelForCausalLM.from_pretrained(base["hub"], dtype=torch.float32).model.state_dict())
+        return dict(AutoModelForCausalLM.from_pretrained(base.hub, **options).model.state_dict())
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise CheckpointError(
-            f"{name} needs the language model {base['hub']}, which is neither installed nor reachable. "
-            f"Install it with: {base['install']}"
+            f"{name} needs the language model {base.hub}, which is neither installed nor reachable. "
+            f"Install it with: {base.install}"
         ) from error
+
+
+def _check_content(file: Path, base: _Base) -> None:
+    """Refuse another file than the one that the update was trained on."""
+    state = file.stat()
+    if _sha256(file, state.st_size, state.st_mtime_ns) != base.sha256.lower():
+        raise CheckpointError(
+            f"{file} is not the language model that this checkpoint was made for: its SHA-256 is another one. "
+            f"Install it again with: {base.install}"
+        )
+
+
+@lru_cache(maxsize=8)
+def _sha256(file: Path, size: int, changed: int) -> str:
+    """The file's checksum, once for each state of the file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 _GGUF = {
@@ -155,13 +207,13 @@ def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
     return found
 
 
-def _packaged(base: dict[str, Any]) -> Path | None:
-    """The file in an installed package, which need not be importable: its other parts are not used."""
+def _packaged(base: _Base) -> Path | None:
+    """The file in an installed package. The package is found on the path and not imported."""
     if importlib.util.find_spec("gguf") is None:
         return None
-    package = importlib.util.find_spec(base["package"])
+    package = PathFinder.find_spec(base.package)
     for place in package.submodule_search_locations or [] if package else []:
-        file = Path(place) / str(base["file"])
+        file = Path(place) / base.file
         if file.is_file():
             return file
     return None

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ercr.errors import ModelStateError
 from ercr.explanation import Candidate, Explanation, Token
 from ercr.explanation.words import pieces
 from ercr.image.images import LoadedImage
@@ -80,6 +81,7 @@ def _explanation(
     adapter: Adapter, name: str, revision: str | None, job: Explained, arrays: dict[str, NDArray[Any]]
 ) -> Explanation:
     job.trace.check({key.removeprefix("finite "): bool(v) for key, v in arrays.items() if key.startswith("finite ")})
+    refuse_overflow(job.method.name, *arrays.values())
     return Explanation(
         image=job.image,
         geometry=job.trace.geometry,
@@ -91,6 +93,15 @@ def _explanation(
         beta=arrays.get("beta"),
         relevance=arrays.get("relevance"),
     )
+
+
+def refuse_overflow(method: str, *found: NDArray[Any]) -> None:
+    """Sound states can still be too large for what a method does with them. A probability may be 0, its log -inf."""
+    if any(np.isnan(values).any() or np.isposinf(values).any() for values in found if values.dtype.kind == "f"):
+        raise ModelStateError(
+            f"What {method!r} makes of this model's numbers is NaN or infinity, since they are too large for 32 bits: "
+            f"check that the checkpoint is whole, or use another method."
+        )
 
 
 def _tokens(adapter: Adapter, trace: Trace, arrays: dict[str, NDArray[Any]]) -> Iterator[Token]:

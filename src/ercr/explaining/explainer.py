@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,8 @@ class Explainer:
             loaded = [load_image(image) for image in images[start : start + batch_size]]
             samples = [self._sample(image, prompt, answer) for image in loaded]
             traces = trace_samples(self.adapter, samples, Needs(top=1), {})
+            for trace in traces:
+                trace.check()
             rows += [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
         return np.stack(rows)
 
@@ -282,7 +285,7 @@ class Explainer:
         if answer is None:
             return None
         if isinstance(answer, list | tuple) and all(isinstance(token, int) for token in answer):
-            return torch.tensor(answer, dtype=torch.long)
+            return self.adapter.answer_ids(answer)
         if not isinstance(answer, str):
             raise InputError(f"An answer must be text, not {type(answer).__name__}.")
         if not answer.strip():
@@ -290,10 +293,11 @@ class Explainer:
         return self.adapter.encode_answer(answer)
 
     def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
-        if max_new_tokens < 1:
-            raise InputError(f"max_new_tokens must be at least 1, not {max_new_tokens}.")
         given = {key: value for key, value in (generation or {}).items() if value is not None}
         options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
+        longest = options["max_new_tokens"]
+        if not isinstance(longest, Integral) or longest < 1:
+            raise InputError(f"max_new_tokens must be a whole number of at least 1, not {longest!r}.")
         if options.get("num_return_sequences", 1) != 1:
             raise InputError("One answer is explained at a time: leave num_return_sequences at 1.")
         if not options["do_sample"]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
+from ercr.explaining.describe import refuse_overflow
 from ercr.explanation import Explanation
 from ercr.explanation.words import pieces
 from ercr.image.geometry import Floats
@@ -125,6 +126,7 @@ class Stream:
         text = "" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1]
         said = str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip()
         numbers = both.cpu().numpy()  # last, because it waits for the device
+        refuse_overflow(self._method.name, numbers)
         shown, probability = numbers[:-1].reshape(tuple(newest.shape)), float(np.exp(numbers[-1]))
         return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special)
 

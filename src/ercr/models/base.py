@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ercr.errors import InputError
+from ercr.errors import CheckpointError, InputError
 from ercr.image.geometry import Exact, Geometry
-from ercr.models.chat import Message, render_chat
+from ercr.models.chat import Message, refuse_surrogates, render_chat
 from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
 
 ViewKind = Literal["pad", "interpolate"]
@@ -208,6 +208,8 @@ class Adapter(ABC):
         """Chat messages and one image to model inputs, equal to the official processor's."""
         pixels, geometry = self.image_inputs(image)
         chat = render_chat(self.tokenizer, self.chat_template, messages, self.image_token, self.expand(geometry))
+        if int(chat.ids.max()) >= self.vocabulary:
+            raise CheckpointError("The tokenizer knows tokens that the model does not have: they belong to two models.")
         visual = self.visual_positions(chat.ids)
         if len(visual) != geometry.tokens:
             raise InputError(
@@ -318,8 +320,19 @@ class Adapter(ABC):
 
     def encode_answer(self, answer: str) -> Tensor:
         """Token ids of a given answer, as the model would have spoken it."""
-        encoded = self.tokenizer(answer, add_special_tokens=False, return_tensors="pt")
-        return torch.as_tensor(encoded["input_ids"])[0]
+        refuse_surrogates(answer, "answer")
+        return self.answer_ids(self.tokenizer(answer, add_special_tokens=False)["input_ids"])
+
+    def answer_ids(self, ids: Sequence[int]) -> Tensor:
+        """Given token ids of an answer, refused where the model has no such token."""
+        if not len(ids):
+            raise InputError("The answer to explain is empty: give at least one word.")
+        if min(ids) < 0 or max(ids) >= self.vocabulary:
+            raise InputError(
+                f"An answer's token ids must lie between 0 and {self.vocabulary - 1} for this model, "
+                f"not {min(ids) if min(ids) < 0 else max(ids)}."
+            )
+        return torch.tensor(ids, dtype=torch.long)
 
 
 def paste(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ercr.errors import InputError
 
 Message = dict[str, Any]
 _ROLES_WITH_TEXT = ("user", "assistant")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Chat:
 def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
     """A plain prompt or a conversation, as messages whose first user turn shows the image."""
     if isinstance(prompt, str):
+        refuse_surrogates(prompt, "prompt")
         if not prompt.strip():
             raise InputError("The prompt is empty: ask the model something, such as 'Describe this image.'.")
         return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
@@ -47,6 +50,12 @@ def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
     return messages
 
 
+def refuse_surrogates(text: str, what: str) -> None:
+    """Half of a surrogate pair is no character: no tokenizer can read it and no file can hold it."""
+    if _SURROGATE.search(text):
+        raise InputError(f"The {what} holds half of a surrogate pair, which is no character: remove it.")
+
+
 def _normalise(message: Message) -> Message:
     if not isinstance(message, dict) or message.get("role") not in ("system", "user", "assistant"):
         raise InputError("A message needs a role ('system', 'user' or 'assistant') and a content.")
@@ -59,6 +68,7 @@ def _normalise(message: Message) -> Message:
             or (part["type"] == "text" and not isinstance(part.get("text"), str))
         ):
             raise InputError("A message's content must be text or a list of {'type': 'text'|'image'} parts.")
+        refuse_surrogates(str(part.get("text", "")), "prompt")
     return {"role": message["role"], "content": [dict(part) for part in parts]}
 
 

@@ -113,6 +113,7 @@ class Compiled:
 
     def speak(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Tokens [B, T] and the final states [B, L + T - 1, d] of all positions but the last token's."""
+        self._check_length(batch.ids.shape[1], limit)
         length = -(-(batch.ids.shape[1] + limit) // _STEP) * _STEP
         decoder = self._decoder(batch, length)
         decoder.cache.prompt = True
@@ -135,6 +136,15 @@ class Compiled:
             if len(ends) and bool(torch.isin(decoder.said[:, :said], stop).any(1).all()):
                 break
         return decoder.said[:, :said].clone(), torch.cat([prompt, decoder.states[:, : said - 1]], dim=1)
+
+    def _check_length(self, prompt: int, limit: int) -> None:
+        """Refuse answers that the model has no positions for, because the cache takes its whole length at once."""
+        most = getattr(self._adapter.config.get_text_config(), "max_position_embeddings", None)
+        if most is not None and prompt + limit > most:
+            raise InputError(
+                f"With compile=True room is kept for the whole answer, and this model has {most} positions, of which "
+                f"{prompt} hold the prompt: max_new_tokens can be at most {max(most - prompt, 0)}, not {limit}."
+            )
 
     def _decoder(self, batch: Batch, length: int) -> _Decoder:
         key = (len(batch.ids), length)

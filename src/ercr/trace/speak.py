@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ercr.models.base import Adapter, Batch
@@ -34,6 +35,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
         (None,),
     ),
 }
+_ROOM = 256  # tokens that an answer first has room for; it grows as it is spoken, whatever its limit is
 _LEAVE = 8  # finished answers leave when they are more than one in so many
 
 
@@ -72,7 +74,7 @@ class Speech:
         self._cache = DynamicCache(config=adapter.model.config.get_text_config())
         self._mask, self._next = batch.mask, batch.following
         rows = len(batch.ids)
-        self.tokens = batch.ids.new_full((rows, limit), -1)
+        self.tokens = batch.ids.new_full((rows, min(limit, _ROOM)), -1)
         self._speaking = torch.arange(rows, device=batch.ids.device)  # rows of the batch that are still in the cache
         self._done = torch.zeros(rows, dtype=torch.bool, device=batch.ids.device)
         self.length = 0
@@ -88,6 +90,9 @@ class Speech:
     def hear(self, states: Tensor) -> bool:
         """Take down the next token of every speaking row; False when all have ended."""
         said = self.choose(states)
+        room = self.tokens.shape[1]
+        if self.length > room:
+            self.tokens = F.pad(self.tokens, (0, min(room, self._limit - room)), value=-1)
         if len(self._ends):
             # rows that have ended but not left speak into the void
             self.tokens[self._speaking, self.length - 1] = said.masked_fill(self._done, -1)

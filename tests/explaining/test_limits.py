@@ -1,0 +1,106 @@
+"""What nobody should ask a model for, and models that compute nonsense: a right result or one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import ercr
+from ercr.errors import CheckpointError, InputError, ModelStateError
+from ercr.methods import methods
+from ercr.trace.speak import Speech
+from tests.attacks.pictures import sentence_trouble
+
+
+ENDLESS = {"eos_token_id": []}
+
+
+@pytest.fixture
+def explainer(checkpoint):
+    return ercr.Explainer.from_pretrained(str(checkpoint("llava")), dtype="float32")
+
+
+def refused(kind: type[Exception], call, *given, **named) -> str:
+    with pytest.raises(kind) as raised:
+        call(*given, **named)
+    assert sentence_trouble(str(raised.value)) is None
+    return str(raised.value)
+
+
+def test_room_for_an_answer_grows_as_it_is_spoken(explainer, picture, monkeypatch):
+    """The limit alone reserves nothing, and an answer that outgrows its first room several times stays the same."""
+    rooms = []
+    hear = Speech.hear
+
+    def heard(self, states):
+        rooms.append(self.tokens.shape[1])
+        return hear(self, states) and self.length < 40
+
+    monkeypatch.setattr(Speech, "hear", heard)
+    whole = explainer.explain(picture, "x", max_new_tokens=10**8, generation=ENDLESS)
+    assert max(rooms) == 256
+    monkeypatch.setattr("ercr.trace.speak._ROOM", 3)
+    rooms.clear()
+    grown = explainer.explain(picture, "x", max_new_tokens=10**8, generation=ENDLESS)
+    assert sorted(set(rooms)) == [3, 6, 12, 24, 48]
+    assert grown.text == whole.text
+    np.testing.assert_array_equal(grown.maps, whole.maps)
+
+
+def test_a_compiled_answer_is_bounded_by_the_positions_of_the_model(explainer, picture):
+    from ercr.trace.compiled import Compiled
+
+    explainer.adapter.compiled = Compiled(explainer.adapter)
+    said = refused(InputError, explainer.explain, picture, "x", max_new_tokens=10**8)
+    assert "4096 positions" in said
+
+
+@pytest.mark.parametrize("longest", [0, -1, 2.5, "9", None])
+def test_an_answer_is_a_whole_number_of_tokens(explainer, picture, longest):
+    assert "whole number" in refused(InputError, explainer.explain, picture, "x", max_new_tokens=longest)
+
+
+@pytest.mark.parametrize("ids", [[-1], [3, 10**6], [10**30], []])
+def test_token_ids_outside_the_vocabulary_are_refused(explainer, picture, ids):
+    refused(InputError, explainer.answer_log_probabilities, [picture], "x", ids)
+
+
+def test_half_a_surrogate_pair_is_refused_wherever_text_goes_in(explainer, picture):
+    half = "a \ud800 dog"
+    turns = [{"role": "user", "content": half}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+    for prompt, answer in ((half, None), ("x", half), (turns, None)):
+        assert "surrogate" in refused(InputError, explainer.explain, picture, prompt, answer=answer)
+    assert "surrogate" in refused(InputError, lambda: list(explainer.stream(picture, half)))
+    refused(InputError, explainer.explain, picture, "x", method=half)
+    refused(CheckpointError, ercr.Explainer.from_pretrained, half)
+
+
+def test_a_tokenizer_that_knows_more_than_the_model_is_refused(explainer, picture):
+    explainer.adapter.vocabulary = 5
+    assert "two models" in refused(CheckpointError, explainer.explain, picture, "x")
+
+
+@pytest.mark.parametrize("part", ["lm_head", "language_model.norm"])
+def test_huge_weights_give_numbers_or_one_sentence_and_never_nan(explainer, picture, part):
+    with torch.no_grad():
+        for name, weight in explainer.adapter.model.named_parameters():
+            if part in name:
+                weight.view(-1)[::7].mul_(1e30)
+    ends = []
+    for method in [*methods(), "tam:compat=true"]:
+        try:
+            found = explainer.explain(picture, "x", method=method, answer="a dog")
+        except ModelStateError as error:
+            assert sentence_trouble(str(error)) is None
+            ends.append("refused")
+            continue
+        ends.append("explained")
+        assert np.isfinite(found.maps).all()
+        assert (found.maps >= 0).all()
+        assert (found.maps <= 1 + 1e-6).all()
+    assert set(ends) == {"refused", "explained"}
+    with pytest.raises(ModelStateError):
+        for method in ("tam", "ercr", "cam"):
+            list(explainer.stream(picture, "x", method=method, max_new_tokens=3))
+        explainer.explain(picture, "x", method="lvlm_interpret", answer="a dog")

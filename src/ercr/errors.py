@@ -69,3 +69,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def choose(name: str, value: object, *allowed: object) -> None:
+    """Refuse a setting outside its choices."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(str(a) for a in allowed)}, not {value!r}.")

@@ -7,8 +7,10 @@ A package names modules under the entry points `ercr.methods`, `ercr.families` o
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.metadata
 import os
+import pkgutil
 import sys
 import threading
 import traceback
@@ -27,9 +29,14 @@ _files: dict[Path, str] = {}  # what was loaded, and the hash of its text
 _groups: set[str] = set()  # whose packages were loaded
 
 
-def load(group: str) -> None:
-    """Everything from outside that may register itself in a group; the registries call this before they answer."""
+def load(group: str, package: str) -> None:
+    """Everything that may register itself in a group: the files of a package of ours, then those from outside.
+
+    The registries call this before they answer.
+    """
     with _lock:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
         load_files(_named())
         if group in _groups:
             return

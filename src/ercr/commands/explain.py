@@ -119,7 +119,7 @@ def _find(explanation: Explanation, words: Sequence[str]) -> tuple[dict[str, Wor
             unsaid[word] = error
     if len(unsaid) < 2:
         return shown, list(unsaid.values())
-    from ercr.explanation.result import bare_texts
+    from ercr.words.maps import bare_texts
 
     said = ", ".join(dict.fromkeys(filter(None, bare_texts(explanation.words)))) or "nothing"
     return shown, [WordNotFound(f"The model did not say {' or '.join(map(repr, unsaid))}; it said: {said}.")]

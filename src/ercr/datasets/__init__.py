@@ -1,6 +1,13 @@
 """Pictures with questions and exact labels, all as one sample type; nothing here runs a model."""
 
-from .sample import Sample
-from .scenes import Scenes
+from typing import TYPE_CHECKING
+
+from ercr.datasets.sample import Sample
+from ercr.lazy import handed_on
+
+if TYPE_CHECKING:
+    from ercr.datasets.scenes import Scenes
 
 __all__ = ["Sample", "Scenes"]
+
+__getattr__ = handed_on(__name__, {"Scenes": "ercr.datasets.scenes"})  # drawing them needs torch

@@ -19,10 +19,9 @@ from ercr.datasets.options import split_options
 from ercr.datasets.registry import register
 from ercr.datasets.sample import Sample, Samples
 from ercr.datasets.tables import open_table
-from ercr.errors import InputError
+from ercr.errors import InputError, choose
 from ercr.files.plain import read_plain
 from ercr.image.images import load_image
-from ercr.methods.base import choose
 
 _MOST = 255  # categories that label pictures can tell apart
 

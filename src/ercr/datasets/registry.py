@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 
 from ercr import plugins
@@ -26,11 +24,7 @@ def register(name: str) -> Callable[[Opener], Opener]:
 
 def datasets() -> dict[str, Opener]:
     """All datasets; every file of this folder is loaded, so a new dataset is one new file, and so are plugins."""
-    import ercr.datasets as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"ercr.datasets.{module.name}")
-    plugins.load("ercr.datasets")
+    plugins.load("ercr.datasets", "ercr.datasets")
     return dict(sorted(_OPENERS.items()))
 
 

@@ -1,7 +1,17 @@
 """From a dataset and a model to rows on disk: resumable, on one machine or many; tables are made in `report/`."""
 
-from ercr.evaluate.api import evaluate
-from ercr.evaluate.run import Run
-from ercr.evaluate.worker import Done
+from typing import TYPE_CHECKING
+
+from ercr.lazy import handed_on
+
+if TYPE_CHECKING:
+    from ercr.evaluate.api import evaluate
+    from ercr.evaluate.run import Run
+    from ercr.evaluate.worker import Done
 
 __all__ = ["Done", "Run", "evaluate"]
+
+# a report reads runs without what makes them
+__getattr__ = handed_on(
+    __name__, {"Done": "ercr.evaluate.worker", "Run": "ercr.evaluate.run", "evaluate": "ercr.evaluate.api"}
+)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ercr.datasets.registry import open_dataset
 from ercr.datasets.sample import Sample
-from ercr.errors import InputError
+from ercr.errors import InputError, choose
 from ercr.evaluate.plan import Plan, from_options
 from ercr.evaluate.run import Run
 from ercr.explaining.bulk import BatchSize
-from ercr.methods.base import choose
 from ercr.methods.lists import split_methods
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ercr import plugins
 from ercr.datasets.sample import Sample, Samples
-from ercr.errors import InputError
-from ercr.methods.base import choose
+from ercr.errors import InputError, choose
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol
 from ercr.version import __version__

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ercr.errors import ModelStateError
 from ercr.explanation import Candidate, Explanation, Token
-from ercr.explanation.words import pieces
 from ercr.image.images import LoadedImage
 from ercr.methods.base import Evidence, Method, Result
 from ercr.models.base import Adapter
 from ercr.trace import Trace
 from ercr.version import __version__
+from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from ercr.errors import InputError
 from ercr.explaining.describe import refuse_overflow
 from ercr.explanation import Explanation
-from ercr.explanation.words import pieces
 from ercr.image.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample, Trace, View
 from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
 from ercr.trace.speak import Speech, end_tokens, is_plain_greedy
+from ercr.words.pieces import pieces
 
 _TAIL = 8  # tokens decoded to find what the newest one adds
 Finish = Callable[[Trace, Evidence, Result], Explanation]

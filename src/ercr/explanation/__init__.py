@@ -1,5 +1,6 @@
-"""The result: tokens, words, their maps and where they come from; shows and saves itself, never runs a model."""
+"""The result that users hold: words and their maps, which show and save themselves; never runs a model."""
 
-from ercr.explanation.result import Candidate, ContextWord, Explanation, Token, Word
+from ercr.explanation.result import Explanation
+from ercr.words import Candidate, ContextWord, Token, Word
 
 __all__ = ["Candidate", "ContextWord", "Explanation", "Token", "Word"]

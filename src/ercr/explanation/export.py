@@ -1,19 +1,40 @@
-"""An explanation as plain NumPy arrays, for those who go on with other tools; never runs a model."""
+"""Words and their maps as files and plain data: `.ercr` to read back, arrays and JSON for other tools."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save as to_safetensors
 
-if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+from ercr.files.writing import write_atomic
+from ercr.words import Token, Word, WordMaps
+
+FORMAT = 1
 
 
-def as_arrays(explanation: Explanation) -> dict[str, NDArray[Any]]:
+def save(explanation: WordMaps, path: Path) -> None:
+    """One file with everything `load` needs, the image included."""
+    arrays = {"maps": explanation.maps, "image": np.frombuffer(explanation.image.to_bytes(), np.uint8)}
+    arrays |= {f"stage.{name}": maps for name, maps in explanation.stages.items()}
+    optional = {"alpha": explanation.alpha, "beta": explanation.beta, "relevance": explanation.relevance}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    header = {
+        "format": FORMAT,
+        "tokens": [_token_to_dict(token) for token in explanation.text_tokens],
+        "geometry": explanation.geometry.to_dict(),
+        "provenance": explanation.provenance,
+    }
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomic(path, to_safetensors(contiguous, metadata={"ercr": json.dumps(header, ensure_ascii=False)}))
+
+
+def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
     """Texts and maps of words and of tokens, earlier stages, context weights, and where on the image the maps lie."""
     grid, tokens = explanation.maps.shape[1:], explanation.text_tokens
     optional = {"alpha": explanation.alpha, "beta": explanation.beta, "relevance": explanation.relevance}
@@ -42,8 +63,41 @@ def _words(prefix: str, words: Sequence[Word], grid: tuple[int, ...]) -> dict[st
     }
 
 
-def to_npz(explanation: Explanation) -> bytes:
+def to_npz(explanation: WordMaps) -> bytes:
     """The same as one compressed file, which `numpy.load` reads."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **as_arrays(explanation))  # type: ignore[arg-type]
     return buffer.getvalue()
+
+
+def as_json(explanation: WordMaps) -> dict[str, Any]:
+    """Plain data: what was said, the words with their maps on the token grid, and the provenance."""
+
+    def listed(words: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "text": word.text,
+                "tokens": [_token_to_dict(token) for token in word.tokens],
+                "probability": word.probability,
+                "evidence": word.evidence,
+                "map": [[round(float(v), 5) for v in row] for row in word.map],
+            }
+            for word in words
+        ]
+
+    return {
+        "text": explanation.text,
+        "prompt": explanation.prompt,
+        "words": listed(explanation.words),
+        "prompt_words": listed(explanation.prompt_words),
+        "geometry": explanation.geometry.to_dict(),
+        "seen": explanation.seen,
+        "provenance": explanation.provenance,
+    }
+
+
+def _token_to_dict(token: Token) -> dict[str, Any]:
+    fields = {
+        name: getattr(token, name) for name in ("text", "id", "row", "position", "kind", "special", "probability")
+    }
+    return {**fields, "candidates": [[c.text, c.id, c.probability] for c in token.candidates]}

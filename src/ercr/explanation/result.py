@@ -1,241 +1,50 @@
-"""The result: tokens, words, their maps and where they came from. It shows and saves itself; it never runs a model."""
+"""The result: words and their maps that show and save themselves. It never runs a model."""
 
 from __future__ import annotations
 
 import os
-import string
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ercr.errors import InputError, WordNotFound, nearest
-from ercr.explanation.words import group
-from ercr.image.geometry import Floats, Geometry
-from ercr.image.images import LoadedImage
-
-Subwords = Literal["max", "mean", "first"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A word the model could have said instead."""
-
-    text: str
-    id: int
-    probability: float
+from ercr.explanation.export import as_arrays, as_json, save
+from ercr.render import in_notebook
+from ercr.render.compare import compare
+from ercr.render.html import frame
+from ercr.render.overlay import overlay_word
+from ercr.render.terminal import render
+from ercr.words import WordMaps
 
 
-@dataclass(frozen=True)
-class Token:
-    """One text token: of the prompt or of the answer."""
-
-    text: str
-    id: int
-    row: int  # its row in `Explanation.maps`
-    position: int  # in the model's sequence
-    kind: Literal["prompt", "answer"]
-    special: bool
-    probability: float
-    candidates: tuple[Candidate, ...]
-
-
-@dataclass(frozen=True)
-class Word:
-    """One or more tokens read as a word (or phrase), with the map of the image evidence behind it."""
-
-    text: str
-    tokens: tuple[Token, ...]
-    map: Floats = field(repr=False)  # [h, w], 0..1
-    index: int = -1  # among the words of its kind
-
-    @property
-    def probability(self) -> float:
-        """Of the whole word given what came before it."""
-        return float(np.prod([token.probability for token in self.tokens]))
-
-    @property
-    def evidence(self) -> float:
-        """Highest value of the map: how strongly any part of the image speaks for the word."""
-        return float(self.map.max(initial=0.0))
-
-
-@dataclass(frozen=True)
-class ContextWord:
-    """An earlier token whose map was subtracted, and how much of it."""
-
-    token: Token
-    alpha: float  # share of the context map
-    relevance: float | None  # rank relevance r, for PCR
-
-
-@dataclass(eq=False)
-class Explanation:
-    """Maps of the image evidence for every word of a prompt and its answer."""
-
-    image: LoadedImage
-    geometry: Geometry
-    text_tokens: tuple[Token, ...]  # prompt rows, then answer rows
-    maps: Floats  # [S, h, w], 0..1, one row per text token: the prompt's first (Token.row is the index)
-    provenance: dict[str, Any]
-    stages: dict[str, Floats] = field(default_factory=dict)  # earlier stages of the method, [S, h, w]
-    alpha: Floats | None = None  # [S, S]
-    beta: Floats | None = None  # [S]
-    relevance: Floats | None = None  # [S, S]
-
-    # what was said
-
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        """The answer's tokens, without end markers."""
-        return tuple(t for t in self.text_tokens if t.kind == "answer" and not t.special)
-
-    @property
-    def prompt_tokens(self) -> tuple[Token, ...]:
-        return tuple(t for t in self.text_tokens if t.kind == "prompt" and not t.special)
-
-    @property
-    def text(self) -> str:
-        """What the model said."""
-        return "".join(t.text for t in self.tokens).strip()
-
-    @property
-    def prompt(self) -> str:
-        """The words of the user and of earlier turns; a new turn starts a new line."""
-        tokens = self.prompt_tokens
-        turns = _turns(tokens)
-        return "".join(("\n" if i in turns else "") + t.text for i, t in enumerate(tokens)).strip()
-
-    @cached_property
-    def words(self) -> tuple[Word, ...]:
-        """The answer's words; a word's map is the maximum over its tokens."""
-        return self.grouped("max")
-
-    @cached_property
-    def prompt_words(self) -> tuple[Word, ...]:
-        return self.grouped("max", "prompt")
-
-    def grouped(self, subwords: Subwords, kind: Literal["prompt", "answer"] = "answer") -> tuple[Word, ...]:
-        """Words with their tokens' maps merged by `max`, `mean` or `first`."""
-        tokens = self.tokens if kind == "answer" else self.prompt_tokens
-        groups = group([t.text for t in tokens], _turns(tokens))
-        words = [self._merge([tokens[i] for i in indices], subwords) for indices in groups]
-        spoken = [word for word in words if word.text]
-        return tuple(Word(w.text, w.tokens, w.map, index) for index, w in enumerate(spoken))
-
-    def _merge(self, tokens: Sequence[Token], subwords: Subwords) -> Word:
-        stack = self.maps[[t.row for t in tokens]]
-        text = "".join(t.text for t in tokens).strip()
-        return Word(text, tuple(tokens), np.asarray(merge_maps(stack, subwords), np.float32))
-
-    # finding a word
-
-    def word(self, which: str | int, occurrence: int = 0, subwords: Subwords = "max") -> Word:
-        """A word by its text (any case; several words make a phrase) or by its index."""
-        words = self.grouped(subwords)
-        if isinstance(which, int):
-            if not -len(words) <= which < len(words):
-                raise WordNotFound(f"The answer has {len(words)} words, so there is no word {which}.")
-            return words[which]
-        wanted = [w.lower() for w in which.split()]
-        said = [w.text.lower() for w in words]
-        # 'dog' is said in '"dog'
-        bare = [text.lower() or whole for text, whole in zip(bare_texts(words), said, strict=True)]
-        starts = range(len(said) - len(wanted) + 1) if wanted else ()
-        found = [i for i in starts if wanted in (said[i : i + len(wanted)], bare[i : i + len(wanted)])]
-        if not found:
-            listed = ", ".join(dict.fromkeys(t for t in bare_texts(words) if t)) or "nothing"
-            raise WordNotFound(f"The model did not say {which!r}; it said: {listed}.{nearest(which.lower(), said)}")
-        if not -len(found) <= occurrence < len(found):
-            raise WordNotFound(f"The model said {which!r} {len(found)} times, so there is no occurrence {occurrence}.")
-        start = found[occurrence]
-        return words[start] if len(wanted) == 1 else self.phrase(start, start + len(wanted), subwords)
-
-    def phrase(self, start: int, stop: int, subwords: Subwords = "max") -> Word:
-        """The words start..stop-1 read as one; the map is merged over all their tokens."""
-        words = self.words
-        if not 0 <= start < stop <= len(words):
-            raise InputError(f"A phrase needs 0 <= start < stop <= {len(words)}, not {start} and {stop}.")
-        tokens = [token for word in words[start:stop] for token in word.tokens]
-        return self._merge(tokens, subwords)
-
-    def sentence(self, subwords: Subwords = "max") -> Word:
-        """The whole answer read as one."""
-        if not self.words:
-            raise InputError("The model said nothing, so there is no sentence to show.")
-        return self.phrase(0, len(self.words), subwords)
-
-    def context(self, which: str | int, occurrence: int = 0) -> tuple[float, list[ContextWord]]:
-        """What was subtracted from a word's first token: the fit beta and the earlier tokens by falling alpha."""
-        row = self.word(which, occurrence).tokens[0].row
-        if self.alpha is None or self.beta is None:
-            raise InputError(f"Method {self.provenance.get('method')!r} subtracts no context; use 'ercr' or 'tam'.")
-        related = None if self.relevance is None else self.relevance[row]
-        entries = [
-            ContextWord(self.text_tokens[j], float(self.alpha[row, j]), None if related is None else float(related[j]))
-            for j in np.argsort(-self.alpha[row], kind="stable")
-            if self.alpha[row, j] > 0
-        ]
-        return float(self.beta[row]), entries
+@dataclass(eq=False, repr=False)
+class Explanation(WordMaps):
+    """Maps of the image evidence for every word of a prompt and its answer; shows and saves itself."""
 
     # showing it
 
-    def heatmap(self, which: Any = None, subwords: Subwords = "max") -> Floats:
-        """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""
-        return self.geometry.to_pixels(self.find(which, subwords).map)
-
-    def find(self, which: Any, subwords: Subwords = "max") -> Word:
-        """A word by text, index or (start, stop) of a phrase; None is the whole sentence; a Word is itself."""
-        if which is None:
-            return self.sentence(subwords)
-        if isinstance(which, Word):
-            return which
-        if isinstance(which, tuple):
-            return self.phrase(which[0], which[1], subwords)
-        return self.word(which, subwords=subwords)
-
-    @property
-    def seen(self) -> float:
-        """Share of the image the model was shown; below 1 where its preprocessing crops."""
-        return self.geometry.seen
-
     def overlay(self, which: Any = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
         """The image with a word's evidence laid over it; parts the model never saw are hatched."""
-        from ercr.render.overlay import overlay
-
-        return overlay(self.image.rgb, self.heatmap(which), self.geometry.seen_pixels(), opacity, colormap)
+        return overlay_word(self, which, opacity, colormap)
 
     def show(self, which: Any = None) -> Any:
         """In a notebook the page, opened at a word; elsewhere the coloured words in the terminal."""
-        from ercr.render import in_notebook
-
         if in_notebook():
-            from ercr.render.compare import compare
-
             return compare([self], which)
         print(self.to_ansi(which))
         return None
 
     def to_ansi(self, which: Any = None, width: int | None = None) -> str:
         """Words coloured by their evidence and, for one word, its map in block characters."""
-        from ercr.render.terminal import render
-
         return render(self, None if which is None else self.find(which), width)
 
     def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
         """A self-contained page, opened at a word if one is named; also written to `path` where one is given."""
-        from ercr.render.compare import compare
-
         return compare([self], which).to_html(path)
 
     def _repr_html_(self) -> str:
-        from ercr.render.html import frame
-
         return frame(self)
 
     def __repr__(self) -> str:
@@ -246,41 +55,14 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file: arrays, image and a JSON header. `ercr.load` reads it back."""
-        from ercr.explanation.storage import save
-
         save(self, Path(path))
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:
         """All maps as arrays: `words` and `maps` [words, h, w], `tokens` and `token_maps`, stages, context weights,
         and the `box` of the image, in pixels, that the maps cover. `ercr explain --out x.npz` writes the same.
         """
-        from ercr.explanation.export import as_arrays
-
         return as_arrays(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data for JSON: text, words, maps on the token grid, provenance."""
-        from ercr.explanation.storage import as_json
-
         return as_json(self)
-
-
-def bare_texts(words: Sequence[Word]) -> list[str]:
-    """The words' texts without punctuation around them; punctuation alone becomes empty."""
-    return [word.text.strip(string.punctuation) for word in words]
-
-
-def _turns(tokens: Sequence[Token]) -> frozenset[int]:
-    """Indices of tokens that do not follow the one before them in the sequence: a new turn began in between."""
-    return frozenset(i for i in range(1, len(tokens)) if tokens[i].position != tokens[i - 1].position + 1)
-
-
-def merge_maps(stack: NDArray[Any], subwords: Subwords) -> NDArray[Any]:
-    """Maps [T, h, w] of a word's tokens as one [h, w]."""
-    if subwords == "max":
-        return np.asarray(stack.max(0))
-    if subwords == "mean":
-        return np.asarray(stack.mean(0))
-    if subwords == "first":
-        return np.asarray(stack[0])
-    raise InputError(f"subwords must be max, mean or first, not {subwords!r}.")

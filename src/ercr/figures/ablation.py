@@ -14,7 +14,7 @@ from ercr.figures.sheet import PAGE, drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 # what `explain_all` must be asked for, in the order of the figure
 ABLATION = (
@@ -30,7 +30,7 @@ _WEIGHTS = {"none": "no context", "mean": "equal weights", "tam": "text scores",
 
 
 def ablation_grid(
-    explanations: Sequence[Explanation],
+    explanations: Sequence[WordMaps],
     words: Sequence[Any] | None = None,
     *,
     scale: Scale = "value",
@@ -48,7 +48,7 @@ def ablation_grid(
         return draw_grid(columns, choose(found, words, functions=2), Shade(scale, colormap), width)
 
 
-def _column(explanation: Explanation) -> Column:
+def _column(explanation: WordMaps) -> Column:
     settings = explanation.provenance.get("settings") or {}
     context = settings.get("context")
     if explanation.provenance.get("method") != "ercr" or context not in _CONTEXTS:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ercr.errors import InputError
-from ercr.explanation import Explanation, Word
-from ercr.explanation.result import merge_maps
 from ercr.figures.sheet import Piece
 from ercr.image.geometry import Floats
 from ercr.methods.specs import NAMES
 from ercr.render.labels import labels
+from ercr.words import Word, WordMaps
+from ercr.words.maps import merge_maps
 
 # enough to choose words by default; scores use a tagger
 _FUNCTION = frozenset(
@@ -32,15 +32,15 @@ class Chosen:
     text: str
     rows: tuple[int, ...]
 
-    def map(self, explanation: Explanation) -> Floats:
+    def map(self, explanation: WordMaps) -> Floats:
         """Its map by one explanation: the maximum over its tokens."""
         return np.asarray(merge_maps(explanation.maps[list(self.rows)], "max"), np.float32)
 
 
-def checked(explanations: Sequence[Explanation]) -> list[Explanation]:
+def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:
     """The explanations, if they are of one image and one answer."""
-    found: list[Explanation] = [explanations] if isinstance(explanations, Explanation) else list(explanations)
-    if not found or not all(isinstance(item, Explanation) for item in found):
+    found: list[WordMaps] = [explanations] if isinstance(explanations, WordMaps) else list(explanations)
+    if not found or not all(isinstance(item, WordMaps) for item in found):
         raise InputError("Give a list of explanations, such as explainer.explain_all(...) returns.")
     facts = {(e.image.sha256(), tuple(t.id for t in e.text_tokens)) for e in found}
     if len(facts) > 1:
@@ -50,7 +50,7 @@ def checked(explanations: Sequence[Explanation]) -> list[Explanation]:
     return found
 
 
-def choose(explanations: Sequence[Explanation], words: Sequence[Any] | None, functions: int = 0) -> list[Chosen]:
+def choose(explanations: Sequence[WordMaps], words: Sequence[Any] | None, functions: int = 0) -> list[Chosen]:
     """The words by text, index, (start, stop) or themselves; by default those with most evidence, as they were said."""
     first = explanations[0]
     if isinstance(words, str):
@@ -63,7 +63,7 @@ def choose(explanations: Sequence[Explanation], words: Sequence[Any] | None, fun
     ]
 
 
-def notable(explanations: Sequence[Explanation], count: int = 4, functions: int = 0) -> list[Word]:
+def notable(explanations: Sequence[WordMaps], count: int = 4, functions: int = 0) -> list[Word]:
     """Words worth a look: those with most evidence and, where asked for, the last function words."""
     # a method that subtracts a context leaves function words dark; others stretch every map to the full range
     telling = next((e for e in explanations if e.alpha is not None), explanations[0])
@@ -78,7 +78,7 @@ def _unique(words: Sequence[Word]) -> list[Word]:
     return list({word.text.lower(): word for word in words[::-1]}.values())[::-1]
 
 
-def titles(explanations: Sequence[Explanation], given: Sequence[str] | None = None) -> list[str]:
+def titles(explanations: Sequence[WordMaps], given: Sequence[str] | None = None) -> list[str]:
     """Names of the explanations: the given ones, or the methods' as the paper writes them, with what else differs."""
     if given is not None:
         if len(given) != len(explanations):
@@ -91,7 +91,7 @@ def titles(explanations: Sequence[Explanation], given: Sequence[str] | None = No
     return names
 
 
-def sentence(explanation: Explanation, chosen: Sequence[Chosen]) -> list[Piece]:
+def sentence(explanation: WordMaps, chosen: Sequence[Chosen]) -> list[Piece]:
     """The answer as running text, the chosen words bold."""
     marked = {row for word in chosen for row in word.rows}
     pieces: list[Piece] = []
@@ -104,7 +104,7 @@ def sentence(explanation: Explanation, chosen: Sequence[Chosen]) -> list[Piece]:
     return pieces
 
 
-def _apart(explanation: Explanation, last: int, first: int) -> bool:
+def _apart(explanation: WordMaps, last: int, first: int) -> bool:
     """Whether white space stands between two words: at the end of a token, at the start of one, or as its own."""
     texts = [token.text for token in explanation.text_tokens[last : first + 1]]
     return texts[0] != texts[0].rstrip() or texts[-1] != texts[-1].lstrip() or any(t.isspace() for t in texts[1:-1])

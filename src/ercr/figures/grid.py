@@ -16,7 +16,7 @@ from ercr.figures.sheet import BODY, PAGE, Sheet, check_width, drawing, measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 _MARGIN, _GAP = 0.04, 0.05  # inches
 _ABREAST = 7  # columns side by side; more go into a second band
@@ -28,12 +28,12 @@ class Column:
     """One explanation of the grid, its name and the lines of a remark below it."""
 
     name: str
-    explanation: Explanation
+    explanation: WordMaps
     remark: tuple[str, ...] = ()
 
 
 def methods_grid(
-    explanations: Sequence[Explanation],
+    explanations: Sequence[WordMaps],
     words: Sequence[Any] | None = None,
     *,
     labels: Sequence[str] | None = None,

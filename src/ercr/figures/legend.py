@@ -9,7 +9,7 @@ from ercr.figures.panel import Shade, colour_bar
 from ercr.figures.sheet import BODY, FAINT, SMALL, Piece, Sheet, flow, line_height, write_lines
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 Lines = list[list[tuple[float, Piece]]]
 _BAR, _TICKS, _INDENT = 0.09, 0.16, 0.05  # inches: the bar, the numbers below it, and what those need at the sides
@@ -76,7 +76,7 @@ def _joined(line: Sequence[tuple[float, Piece]]) -> str:
     return " ".join(piece.text for _, piece in line)
 
 
-def unseen(explanation: Explanation) -> list[str]:
+def unseen(explanation: WordMaps) -> list[str]:
     """The note that explains hatching, where there is any."""
     if explanation.seen > 0.9995:
         return []

@@ -21,7 +21,7 @@ from ercr.render.overlay import brighten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 Scale = Literal["value", "peak"]
 Pixels = NDArray[np.uint8]
@@ -78,13 +78,13 @@ def _table(name: str) -> Pixels:
     return np.asarray((colours * 255).round(), np.uint8)
 
 
-def aspect(explanation: Explanation) -> float:
+def aspect(explanation: WordMaps) -> float:
     """Height over width; ribbons are taken to be less extreme, so that they can be seen."""
     height, width = explanation.image.size
     return min(max(height / width, 0.2), 4.0)
 
 
-def show_map(axes: Axes, explanation: Explanation, map_: Floats, shade: Shade) -> None:
+def show_map(axes: Axes, explanation: WordMaps, map_: Floats, shade: Shade) -> None:
     """The image with a map [h, w] on the token grid over it."""
     size = _fit(axes, explanation)
     pixels = np.asarray(explanation.image.rgb.resize(size, resample=Image.Resampling.LANCZOS), np.float32)
@@ -94,13 +94,13 @@ def show_map(axes: Axes, explanation: Explanation, map_: Floats, shade: Shade) -
         _corner(axes, f"{float(map_.max(initial=0.0)):.2f}")
 
 
-def show_image(axes: Axes, explanation: Explanation, picture: Image.Image | None = None) -> None:
+def show_image(axes: Axes, explanation: WordMaps, picture: Image.Image | None = None) -> None:
     """The image as it is, or a changed one of the same size."""
     shown = picture or explanation.image.rgb
     _place(axes, explanation, np.asarray(shown.resize(_fit(axes, explanation), resample=Image.Resampling.LANCZOS)))
 
 
-def _fit(axes: Axes, explanation: Explanation) -> tuple[int, int]:
+def _fit(axes: Axes, explanation: WordMaps) -> tuple[int, int]:
     """Width and height in pixels that fill the axes; small pictures are not enlarged beyond four times."""
     assert axes.figure is not None
     box, (wide, high) = axes.get_position(), axes.figure.get_size_inches()  # type: ignore[union-attr]
@@ -109,7 +109,7 @@ def _fit(axes: Axes, explanation: Explanation) -> tuple[int, int]:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
-def _place(axes: Axes, explanation: Explanation, pixels: Pixels) -> None:
+def _place(axes: Axes, explanation: WordMaps, pixels: Pixels) -> None:
     height, width = explanation.image.size
     axes.imshow(pixels, extent=(0, width, height, 0), aspect="auto", interpolation="antialiased")
     axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
@@ -118,7 +118,7 @@ def _place(axes: Axes, explanation: Explanation, pixels: Pixels) -> None:
     _hatch(axes, explanation)
 
 
-def _hatch(axes: Axes, explanation: Explanation) -> None:
+def _hatch(axes: Axes, explanation: WordMaps) -> None:
     """Hatch the strips of the image that the model was not shown."""
     from matplotlib.patches import Rectangle
 

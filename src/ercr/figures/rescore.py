@@ -13,14 +13,14 @@ from ercr.metrics.faithfulness import CURVE, Baseline, auc, baseline_image, pert
 
 if TYPE_CHECKING:
     from ercr.explaining.explainer import Explainer
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 
 @dataclass(frozen=True)
 class Response:
     """A word's log-probability given all that was said before it, with ever more of the image deleted or inserted."""
 
-    explanation: Explanation
+    explanation: WordMaps
     word: Chosen
     shares: tuple[float, ...]  # of the pixels, highest in the map first
     deleted: tuple[float, ...]
@@ -34,7 +34,7 @@ class Response:
 
 def responses(
     explainer: Explainer,
-    explanations: Sequence[Explanation],
+    explanations: Sequence[WordMaps],
     word: Any = None,
     *,
     prompt: Any = None,

@@ -14,7 +14,7 @@ from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, check_width, dra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.explanation import Explanation, Token
+    from ercr.words import Token, WordMaps
 
 _MARGIN, _GAP = 0.04, 0.06
 _NARROWEST, _WIDEST = 0.82, 2.0  # inches of a panel
@@ -22,7 +22,7 @@ _JOINT = "·"  # where a word is cut into tokens
 
 
 def token_strip(
-    explanation: Explanation,
+    explanation: WordMaps,
     *,
     scale: Scale = "value",
     colormap: str = "inferno",

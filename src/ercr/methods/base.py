@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ercr.errors import InputError, nearest
-from ercr.trace import Needs, Trace
+
+if TYPE_CHECKING:  # names and settings of methods can be read without torch, as reports do
+    from torch import Tensor
+
+    from ercr.trace import Needs, Trace
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,3 @@ def _typed(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def choose(name: str, value: Any, *allowed: Any) -> None:
-    """Refuse a setting outside its choices."""
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(str(a) for a in allowed)}, not {value!r}.")

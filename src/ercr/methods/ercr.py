@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ercr.errors import InputError
+from ercr.errors import InputError, choose
 from ercr.image.geometry import Geometry
-from ercr.methods.base import Evidence, Method, Result, Settings, choose
+from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.ranking import rank_biased_overlap
 from ercr.methods.readout import covered_cells, earlier, normalise, text_scores, valid_cells, visual_scores
 from ercr.methods.registry import register

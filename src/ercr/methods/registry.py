@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
 from ercr import plugins
@@ -20,11 +18,7 @@ def register(method: Method) -> Method:
 
 def methods() -> dict[str, Method]:
     """Every method; each file of this folder is loaded, so a new method is one new file, and so are plugins."""
-    import ercr.methods as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"ercr.methods.{module.name}")
-    plugins.load("ercr.methods")
+    plugins.load("ercr.methods", "ercr.methods")
     return dict(sorted(_METHODS.items()))
 
 

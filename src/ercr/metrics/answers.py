@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.explanation import Explanation, Token
 from ercr.metrics.grouping import Group, spoken_words
 from ercr.metrics.language import Kind, Language
 from ercr.metrics.matching import Categories, match_category, pairs
 from ercr.metrics.pixels import Overlap, levels, otsu, overlap, place, stretch
 from ercr.metrics.protocol import Protocol
+from ercr.words import Token, WordMaps
 
 TAM = Protocol()
 Enlarge = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
@@ -109,7 +109,7 @@ class AnswerScore:
 
 
 def score_answer(
-    explanation: Explanation,
+    explanation: WordMaps,
     labels: NDArray[Any] | None,
     categories: Categories,
     language: Language,
@@ -158,7 +158,7 @@ def _word(index: int, group: Group, categories: Categories, language: Language, 
     return WordScore(index, group.text, language.tag(group.text), kind, category, group.tokens)
 
 
-def _enlarger(explanation: Explanation, labels: NDArray[Any], protocol: Protocol) -> Enlarge:
+def _enlarger(explanation: WordMaps, labels: NDArray[Any], protocol: Protocol) -> Enlarge:
     size = (labels.shape[0], labels.shape[1])
     if protocol.place == "stretch":
         return lambda map_: stretch(map_, size)

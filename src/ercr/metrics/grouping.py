@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ercr.explanation import Token
-from ercr.explanation.words import group
 from ercr.metrics.protocol import Protocol
+from ercr.words import Token
+from ercr.words.pieces import group
 
 _BROKEN = "\ufffd"  # how a token that ends inside a character decodes alone
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import TypeVar
 
 from ercr import plugins
@@ -23,11 +21,7 @@ def register(adapter: A) -> A:
 
 def adapters() -> dict[str, type[Adapter]]:
     """All adapters by `config.model_type`; every file of `families/` and every plugin is loaded."""
-    import ercr.models.families as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"ercr.models.families.{module.name}")
-    plugins.load("ercr.families")
+    plugins.load("ercr.families", "ercr.models.families")
     return dict(_ADAPTERS)
 
 

@@ -6,19 +6,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ercr.errors import InputError
-
-if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+from ercr.words import Word, WordMaps
 
 
 @dataclass(frozen=True, eq=False)
 class Page:
     """One or several explanations as one page, opened at a word. A notebook shows it; `to_html` writes it."""
 
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[WordMaps, ...]
     word: Word | None = None
 
     def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
@@ -42,16 +40,14 @@ class Page:
         return f"Page({', '.join(labels(self.explanations))}: {self.explanations[0].text!r})"
 
 
-def compare(explanations: Sequence[Explanation], which: Any = None) -> Page:
+def compare(explanations: Sequence[WordMaps], which: Any = None) -> Page:
     """Several explanations side by side, such as those of `Explainer.explain_all`, opened at a word.
 
     Those with the same image and words share one text; others follow below it.
     """
-    from ercr.explanation import Explanation
-
-    if isinstance(explanations, Explanation):
+    if isinstance(explanations, WordMaps):
         explanations = (explanations,)
     shown = tuple(explanations)
-    if not shown or not all(isinstance(item, Explanation) for item in shown):
+    if not shown or not all(isinstance(item, WordMaps) for item in shown):
         raise InputError("Give a list of explanations to compare, such as explainer.explain_all(...) returns.")
     return Page(shown, None if which is None else shown[0].find(which))

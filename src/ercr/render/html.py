@@ -20,13 +20,13 @@ from ercr.errors import InputError
 from ercr.render.pack import pack
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+    from ercr.words import Word, WordMaps
 
 MODULES = "dom unpack paint tint selection sentence figure details controls about group report".split()
 _FRAME_HEIGHT = 680  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
 
 
-def page(explanations: Explanation | Sequence[Explanation], word: Word | None = None, framed: bool = False) -> str:
+def page(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None, framed: bool = False) -> str:
     """A whole HTML document, opened at a word of the first explanation; without its heading where it is framed."""
     shown = list(explanations) if isinstance(explanations, Sequence) else [explanations]
     if not shown:
@@ -50,7 +50,7 @@ def page(explanations: Explanation | Sequence[Explanation], word: Word | None = 
     )
 
 
-def frame(explanations: Explanation | Sequence[Explanation], word: Word | None = None) -> str:
+def frame(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None) -> str:
     """The page in a frame of its own, so that several in one notebook cannot touch each other or the notebook."""
     document = html.escape(page(explanations, word, framed=True))
     return (
@@ -59,7 +59,7 @@ def frame(explanations: Explanation | Sequence[Explanation], word: Word | None =
     )
 
 
-def _without_script(explanation: Explanation) -> str:
+def _without_script(explanation: WordMaps) -> str:
     return (
         "<noscript><p>This page draws its maps with JavaScript, which is switched off here.</p>"
         f"<p>{_clean(html.escape(explanation.text))}</p></noscript>"

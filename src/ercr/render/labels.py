@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation
+    from ercr.words import WordMaps
 
 
-def labels(explanations: Sequence[Explanation]) -> list[str]:
+def labels(explanations: Sequence[WordMaps]) -> list[str]:
     """One name each: method, model where there are several, and the settings in which equal methods differ."""
     facts = [e.provenance for e in explanations]
     several = len({fact.get("model") for fact in facts}) > 1

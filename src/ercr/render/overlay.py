@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -9,6 +11,7 @@ from PIL import Image
 from ercr.errors import InputError
 from ercr.image.geometry import Floats
 from ercr.render.colormaps import colour
+from ercr.words import WordMaps
 
 _HATCH = 8  # pixels between the hatching's lines
 _GREY = 1.2  # how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
@@ -33,6 +36,14 @@ def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: 
     if not seen.all():
         mixed = np.where(seen[..., None], mixed, _hatched(pixels))
     return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def overlay_word(
+    explanation: WordMaps, which: Any = None, opacity: float = 0.7, colormap: str = "inferno"
+) -> Image.Image:
+    """The explained image with a word's evidence; the word is found as `WordMaps.find` does."""
+    seen = explanation.geometry.seen_pixels()
+    return overlay(explanation.image.rgb, explanation.heatmap(which), seen, opacity, colormap)
 
 
 def _greyed(pixels: Floats, amount: float) -> Floats:

@@ -23,13 +23,13 @@ from ercr.render.picture import picture
 from ercr.render.stages import stages
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Token, Word
+    from ercr.words import Token, Word, WordMaps
 
 _MAP_BYTES = 5_000_000  # of all maps in a page; beyond it grids are coarsened, so that a page opens at once
 _HEAVIEST, _LIGHTEST = 12, 4  # tokens listed of a word's context
 
 
-def pack(explanations: Sequence[Explanation], word: Word | None = None) -> dict[str, Any]:
+def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str, Any]:
     """Everything a page shows, opened at a word of the first explanation."""
     images: dict[str, dict[str, Any]] = {}
     groups: dict[Any, dict[str, Any]] = {}
@@ -64,7 +64,7 @@ def pack(explanations: Sequence[Explanation], word: Word | None = None) -> dict[
     }
 
 
-def _image(explanation: Explanation) -> dict[str, Any]:
+def _image(explanation: WordMaps) -> dict[str, Any]:
     shown = picture(explanation.image.rgb)
     height, width = explanation.image.size
     return {
@@ -111,7 +111,7 @@ def _range(words: Sequence[Word], word: Word | None) -> list[int] | None:
     return [at[0], at[-1] + 1] if at else None
 
 
-def _spoken(explanation: Explanation, words: Sequence[Word]) -> dict[str, Any]:
+def _spoken(explanation: WordMaps, words: Sequence[Word]) -> dict[str, Any]:
     """Tokens with their probabilities and candidates, and which of them make up each word."""
     tokens = [
         [t.text, _number(t.probability), [[c.text, _number(c.probability)] for c in t.candidates]]
@@ -120,7 +120,7 @@ def _spoken(explanation: Explanation, words: Sequence[Word]) -> dict[str, Any]:
     return {"tokens": tokens, "rows": [[token.row for token in word.tokens] for word in words]}
 
 
-def _panel(explanation: Explanation, words: tuple[Word, ...], step: int) -> dict[str, Any]:
+def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[str, Any]:
     steps = stages(explanation, words)
     stored = _grid(explanation, step)
     levels, peaks = zip(*(_levels(_coarsen(s.maps, step)) for s in steps), strict=True)
@@ -143,7 +143,7 @@ def _panel(explanation: Explanation, words: tuple[Word, ...], step: int) -> dict
     }
 
 
-def _context(explanation: Explanation, words: Sequence[Word]) -> list[Any] | None:
+def _context(explanation: WordMaps, words: Sequence[Word]) -> list[Any] | None:
     """For each word's first token: beta, how many tokens were subtracted, and [row, alpha, relevance] of some."""
     alpha, beta = explanation.alpha, explanation.beta
     if alpha is None or beta is None:
@@ -169,7 +169,7 @@ class _Grid:
     extent: list[int]
 
 
-def _grid(explanation: Explanation, step: int) -> _Grid:
+def _grid(explanation: WordMaps, step: int) -> _Grid:
     geometry = explanation.geometry
     (left, top, right, bottom), (rows, columns), (height, width) = geometry.box, geometry.grid, geometry.size
     down, across = -(-rows // step), -(-columns // step)
@@ -179,7 +179,7 @@ def _grid(explanation: Explanation, step: int) -> _Grid:
     return _Grid((down, across), [round(v, 6) for v in box], [int(v) for v in (y[0], y[-1], x[0], x[-1])])
 
 
-def _coarsening(explanations: Sequence[Explanation]) -> int:
+def _coarsening(explanations: Sequence[WordMaps]) -> int:
     """How many cells along each side are stored as one: 1 unless the page would grow too large."""
     size = 0
     for explanation in explanations:

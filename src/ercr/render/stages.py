@@ -10,7 +10,7 @@ import numpy as np
 from ercr.image.geometry import Floats
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+    from ercr.words import Word, WordMaps
 
 _SAME = 1.5 / 255  # maps closer than this look alike on a screen
 _FLAT = 1e-5  # spans of a map below this share of its values are rounding
@@ -26,7 +26,7 @@ class Stage:
     maps: Floats
 
 
-def stages(explanation: Explanation, words: tuple[Word, ...]) -> list[Stage]:
+def stages(explanation: WordMaps, words: tuple[Word, ...]) -> list[Stage]:
     """The final maps and, before them, the steps that look different from the ones after them."""
     method = str(explanation.provenance.get("method", ""))
     rows = [token.row for word in words for token in word.tokens]
@@ -49,7 +49,7 @@ def stages(explanation: Explanation, words: tuple[Word, ...]) -> list[Stage]:
     return found
 
 
-def _subtracted(explanation: Explanation, before: Floats) -> Floats:
+def _subtracted(explanation: WordMaps, before: Floats) -> Floats:
     """beta times the context map of every row [S, h, w], as the method made it (eqs. 9 to 11)."""
     assert explanation.alpha is not None
     assert explanation.beta is not None

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw, ImageFont
 
 from ercr.render.colormaps import tint_on_white
+from ercr.render.overlay import overlay_word
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+    from ercr.words import Word, WordMaps
 
 _HEIGHT = 300  # of each picture
 _GAP = 12
 _INK, _PAPER = (27, 27, 31), (255, 255, 255)
 
 
-def strip(explanation: Explanation, words: Sequence[Word]) -> Image.Image:
+def strip(explanation: WordMaps, words: Sequence[Word]) -> Image.Image:
     """The image and the overlays of some words side by side, labelled, above the tinted answer."""
-    pictures = [("", explanation.image.rgb), *((f"“{w.text}”", explanation.overlay(w)) for w in words)]
+    pictures = [("", explanation.image.rgb), *((f"“{w.text}”", overlay_word(explanation, w)) for w in words)]
     scaled = [(label, _to_height(picture)) for label, picture in pictures]
     width = max(sum(p.width + _GAP for _, p in scaled) + _GAP, 480)
     sentence = _sentence(explanation, width - 2 * _GAP)
@@ -38,7 +39,7 @@ def _to_height(picture: Image.Image) -> Image.Image:
     return picture.resize((width, _HEIGHT), resample=Image.Resampling.LANCZOS)
 
 
-def _sentence(explanation: Explanation, width: int) -> Image.Image:
+def _sentence(explanation: WordMaps, width: int) -> Image.Image:
     """The answer, each word on the colour of its strongest evidence, wrapped to a width."""
     font, lines = _font(22), 1
     placed: list[tuple[Word, float, int]] = []

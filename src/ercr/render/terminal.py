@@ -14,13 +14,13 @@ from ercr.image.geometry import Floats
 from ercr.render.colormaps import colour, tint
 
 if TYPE_CHECKING:
-    from ercr.explanation import Explanation, Word
+    from ercr.words import Word, WordMaps
 
 _COLORMAP = "inferno"
 _MAX_COLUMNS = 64
 
 
-def words_line(explanation: Explanation) -> Text:
+def words_line(explanation: WordMaps) -> Text:
     """The answer, each word on the colour of its strongest evidence."""
     line = Text()
     for word in explanation.words:
@@ -51,7 +51,7 @@ def map_lines(map_: Floats) -> Text:
     return text
 
 
-def render(explanation: Explanation, word: Word | None, width: int | None) -> str:
+def render(explanation: WordMaps, word: Word | None, width: int | None) -> str:
     """The coloured answer as a string with terminal codes; with a word, also that word's map."""
     buffer = io.StringIO()
     console = Console(file=buffer, force_terminal=True, color_system="truecolor", width=width or 100)

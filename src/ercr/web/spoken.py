@@ -12,10 +12,10 @@ import numpy as np
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.streaming import Step
 from ercr.explanation import Explanation
-from ercr.explanation.words import group
 from ercr.image.geometry import Floats, Geometry
 from ercr.methods import resolve
 from ercr.web.tasks import Task
+from ercr.words.pieces import group
 
 _PAUSE = 0.1  # seconds between two reports: faster ones are not seen and cost the same
 

@@ -45,7 +45,11 @@ def test_values_are_means_over_all_words_and_their_harmonic_mean():
     for name, values in every.items():
         assert found[name].value == pytest.approx(values.mean())
     assert found["f1_iou"].value == pytest.approx(stats.hmean([v.mean() for v in every.values()]))
-    assert found["obj_iou"].n == sum(len(values["obj_iou"]) > 0 for _, values in rows)
+    with_objects = sum(len(values["obj_iou"]) > 0 for _, values in rows)
+    assert (found["obj_iou"].n, found["obj_iou"].total) == (with_objects, len(every["obj_iou"]))
+    assert (found["func_iou"].n, found["func_iou"].total) == (40, len(every["func_iou"]))
+    assert found["f1_iou"].n == with_objects < 40  # it rests on the weaker of its two
+    assert found["f1_iou"].total == len(every["obj_iou"])
     for interval in found.values():
         assert interval.low < interval.value < interval.high
     assert pool(rows).value("f1_iou") == found["f1_iou"].value
@@ -81,10 +85,11 @@ def test_intervals_agree_with_scipys_bootstrap():
 
 def test_a_method_against_itself_differs_by_nothing():
     one = pool(made())
+    images = {"obj_iou": one.summary(10)["obj_iou"].n, "func_iou": 40, "f1_iou": one.summary(10)["obj_iou"].n}
     for name in ("obj_iou", "func_iou", "f1_iou"):
         found = compare(one, one, name, resamples=100)
         assert (found.difference, found.low, found.high) == (0, 0, 0)
-        assert (found.p, found.p_bootstrap, found.p_wilcoxon, found.n) == (1, 1, 1, 40)
+        assert (found.p, found.p_bootstrap, found.p_wilcoxon, found.n) == (1, 1, 1, images[name])
 
 
 @pytest.mark.parametrize("images", [8, 60])  # all ways to swap, and some of them
@@ -107,7 +112,9 @@ def test_p_values_agree_with_scipys_tests_where_images_weigh_the_same(images):
 def test_only_common_images_are_compared():
     rows = made()
     found = compare(pool(rows[:30]), pool(rows[10:]), "f1_iou", resamples=50)
-    assert (found.n, found.difference) == (20, 0)
+    objects = [len(values["obj_iou"]) for _, values in rows[10:30]]
+    assert (found.n, found.total, found.difference) == (sum(map(bool, objects)), sum(objects), 0)
+    assert compare(pool(rows[:30]), pool(rows[10:]), "func_iou", resamples=50).n == 20
     with pytest.raises(InputError, match="no image in common"):
         compare(pool(rows[:3]), pool(rows[3:]), "f1_iou")
     with pytest.raises(InputError, match="Did you mean 'f1_iou'"):

@@ -44,6 +44,10 @@ def test_word_figures_are_means_over_words(run):
     objects, quiet = (100 * mean(r.get(name) for r in own) for name in ("object_iou", "function_quiet"))
     assert cells["COCO Caption obj_iou"].value == pytest.approx(objects)
     assert cells["COCO Caption func_iou"].value == pytest.approx(quiet)
+    for figure, column in (("obj_iou", "object_iou"), ("f1_iou", "object_iou"), ("func_iou", "function_quiet")):
+        known = [row["sample"] for row in own if row.get(column) is not None]
+        cell = cells[f"COCO Caption {figure}"]
+        assert (cell.words, cell.images) == (len(known), len(set(known)))
     assert cells["COCO Caption f1_iou"].value == pytest.approx(2 * objects * quiet / (objects + quiet))
 
 
@@ -55,6 +59,8 @@ def test_suppression_is_what_is_gone_of_each_groups_mass(run):
     assert cells["n"].value == len(own)
     assert cells["supp"].value == pytest.approx(100 * (1 - after / before))
     assert "in_ret" not in cells
+    assert cells["supp"].words is None
+    assert cells["supp"].images == len({row["sample"] for row in own})
 
 
 def test_deletion_and_insertion_are_means_over_object_words(run):
@@ -67,6 +73,7 @@ def test_deletion_and_insertion_are_means_over_object_words(run):
     gains = [mean(r["inserted"][i] - r["score_blank"] for r in own) for i in range(len(CURVE))]
     area = sum((a + b) / 2 / (len(CURVE) - 1) for a, b in pairwise(gains))
     assert cells["insertion_auc"].value == pytest.approx(area)
+    assert (cells["insertion_auc"].words, cells["insertion_auc"].images) == (len(own), len({r["sample"] for r in own}))
 
 
 def test_batches_of_any_size_give_the_figures_of_the_run(run, monkeypatch):

@@ -64,6 +64,41 @@ def test_all_formats_show_every_figure(report):
     assert json.loads(pages["json"])["sections"][0]["tables"][0]["rows"][0]["figures"]
 
 
+def counted():
+    """Words and images: the same in a column, different in another, unknown in a third."""
+    columns = (Column("same", "Same"), Column("other", "Other", signed=True), Column("none", "None"))
+    rows = tuple(
+        Row(
+            (name,),
+            {
+                "same": Figure(1.0, images=5, words=6),
+                "other": Figure(2.0, 1.0, 3.0, p=0.04, images=images, words=images + 1),
+                "none": Figure(3.0),
+            },
+        )
+        for name, images in (("a", 1), ("b", 1234))
+    )
+    return Table("key", "Title", ("Method",), columns, rows)
+
+
+def test_every_figure_tells_how_many_words_and_images_it_rests_on():
+    table = counted()
+    report = Report((), (Section("key", "S", "", (table,)),), (), (), "1.0")
+    console = Console(file=io.StringIO(), width=200)
+    terminal.show(report, console)
+    pages = [console.file.getvalue(), *(FORMATS[name](report) for name in ("markdown", "html", "latex"))]
+    for page in pages:
+        assert page.count("6 words in 5 images") == 1  # once, at the column's head
+        assert page.count("2 words in 1 image") == 1
+        assert page.count("1,235 words in 1,234 images") == 1
+        assert re.search(r"\+2\.00\D{1,30}p = 0\.040", page)  # a difference has its p-value beside it
+    figures = json.loads(FORMATS["json"](report))["sections"][0]["tables"][0]["rows"][1]["figures"]
+    assert figures["other"] == {"value": 2, "low": 1, "high": 3, "p": 0.04, "images": 1234, "words": 1235}
+    assert figures["none"] == {"value": 3}
+    line = next(csv.DictReader(io.StringIO(data.to_csv(table))))
+    assert (line["same_words"], line["same_images"], line["other_words"]) == ("6", "5", "2")
+
+
 def test_the_papers_numbers_stand_beside_ours(report):
     table = next(t for t in report.tables() if t.key.startswith("baselines-qwen"))
     ercr = next(row for row in table.rows if row.heads == ("ERCR",))

@@ -166,14 +166,18 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
     }
 
 
+def _figure(found: dict[str, Any] | None) -> str:
+    if found is None or found["value"] is None:
+        return "–"
+    return f"{100 * found['value']:.1f} ({found['words']:,})"
+
+
 def _show(summary: dict[str, Any]) -> None:
     table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
     for method, figures in summary["figures"].items():
-        cells = [figures.get(name) for name in _SHOWN]
-        table.add_row(
-            method, *(f"{100 * cell['value']:.1f}" if cell and cell["value"] is not None else "–" for cell in cells)
-        )
+        table.add_row(method, *(_figure(figures.get(name)) for name in _SHOWN))
     results.print(table)
+    notes.print("In parentheses: the number of words that a figure rests on.")
     notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
     for kind, count in summary["failures"].items():
         notes.print(f"{count} samples failed ({kind}); their rows say why", markup=False)

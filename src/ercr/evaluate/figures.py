@@ -33,15 +33,20 @@ def pool(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, Pooled]:
 
 
 def figures(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Every figure of every method: value and bootstrap 95 % interval over images, None where no image has it."""
+    """Every figure of every method: value, bootstrap 95 % interval over images, and what it rests on.
+
+    `n` counts the images that have it, `words` the words of which it is a mean. A value is None where no image has it.
+    """
     return {
-        method: {name: _plain(interval) for name, interval in sums.summary().items()}
+        method: {name: _plain(name, interval) for name, interval in sums.summary().items()}
         for method, sums in pool(table, budgets).items()
     }
 
 
-def _plain(interval: Interval) -> dict[str, float | None]:
-    return {key: None if math.isnan(value) else value for key, value in asdict(interval).items()}
+def _plain(name: str, interval: Interval) -> dict[str, float | None]:
+    found = {key: None if math.isnan(value) else value for key, value in asdict(interval).items()}
+    total = found.pop("total") or 0
+    return {**found, "words": int(total)} if sums.is_mean_over_words(name) else found
 
 
 def failures(table: pa.Table) -> dict[str, int]:

@@ -40,6 +40,11 @@ COLUMNS = [
 Pairs = dict[str, tuple[float, float]]
 
 
+def is_mean_over_words(figure: str) -> bool:
+    """Whether a figure is divided by a number of words: all but those of answers and of masses."""
+    return figure not in ("rouge_l", "meteor") and figure.rpartition("_")[0] not in _SUPPRESSION
+
+
 def samples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     """Method, sample, status, reason, ROUGE-L and METEOR, once each."""
     once = table.group_by([*_KEYS, "status", "reason"]).aggregate([("rouge_l", "max"), ("meteor", "max")])

@@ -28,7 +28,8 @@ class Interval:
     value: float
     low: float
     high: float
-    n: int  # images that have the figure
+    n: int  # images that have the figure; of one derived from others, the fewest that one of those has
+    total: float = 0.0  # what it is divided by, of the same one: words, for a mean over words
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Comparison:
     p: float  # two-sided permutation test: the methods change places at random, image by image
     p_bootstrap: float  # twice the smaller share of resamples on either side of 0
     p_wilcoxon: float  # signed ranks of the images' own differences
-    n: int  # images compared
+    n: int  # images that have the figure, for either method
+    total: float  # what it is divided by, for the method that has less of it
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Pooled:
 
     def _interval(self, name: str, parts: list[str], table: Table, drawn: Table) -> Interval:
         low, high = _percentiles(_figure(name, parts, drawn))
-        return Interval(float(_figure(name, parts, table.sum(0))), low, high, int(_has(name, parts, table).sum()))
+        return Interval(float(_figure(name, parts, table.sum(0))), low, high, *_rests_on(name, parts, table))
 
     def _table(self, parts: list[str], images: Iterable[str]) -> Table:
         """Sums [images by name, 2 per part]: the order in which images came must not decide the resamples."""
@@ -135,7 +137,8 @@ def compare_all(
             p=_permutation_p(difference(one.sum(0) + moved, other.sum(0) - moved), seen, len(one)),
             p_bootstrap=min(1.0, 2 * (fewer + 1) / (len(chance) + 1)),
             p_wilcoxon=_wilcoxon_p(difference(one, other)),
-            n=len(one),
+            n=_rests_on(name, parts, np.maximum(one, other))[0],
+            total=min(_rests_on(name, parts, side)[1] for side in (one, other)),
         )
 
     return {name: compared(name) for name in names}
@@ -157,10 +160,10 @@ def _ratio(sums: Table, at: int) -> Any:
     return np.where(below != 0, sums[..., at] / np.where(below != 0, below, 1), np.nan)
 
 
-def _has(name: str, parts: list[str], table: Table) -> NDArray[np.bool_]:
-    """Images that add to a figure."""
+def _rests_on(name: str, parts: list[str], table: Table) -> tuple[int, float]:
+    """How many images add to a figure, and the sum of what they are divided by; of several parts, the fewest."""
     columns = [2 * parts.index(part) + 1 for part in HARMONIC.get(name, (name,))]
-    return np.asarray((table[:, columns] != 0).any(1))
+    return min((int((table[:, at] != 0).sum()), float(table[:, at].sum())) for at in columns)
 
 
 def harmonic(one: Any, other: Any) -> Any:

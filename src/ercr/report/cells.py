@@ -78,6 +78,7 @@ class Measure:
     group: str = ""
     scale: float = 100.0
     digits: int = 2
+    words: bool = True  # a mean over words
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def _figures(line: Line, kind: Kind) -> dict[str, Figure]:
 
 def as_figure(found: Interval, measure: Measure, published: float | None = None) -> Figure:
     """A pooled figure as tables write it, with the paper's beside it."""
-    return replace(_scaled(Figure(found.value, found.low, found.high), measure.scale), paper=published)
+    words = int(found.total) if measure.words else None
+    figure = Figure(found.value, found.low, found.high, published, images=found.n, words=words)
+    return _scaled(figure, measure.scale)
 
 
 def _scaled(figure: Figure, scale: float) -> Figure:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, its 95 % interval, the paper's number for the same thing, and a test's p-value, as far as known."""
+    """A number, its 95 % interval, the paper's for the same thing, a test's p-value and what it rests on, if known."""
 
     value: float
     low: float | None = None
     high: float | None = None
     paper: float | None = None
     p: float | None = None
+    images: int | None = None  # that have the figure
+    words: int | None = None  # of which it is a mean
 
     @property
     def difference(self) -> float | None:
@@ -24,7 +26,7 @@ class Figure:
         return None if self.paper is None else self.value - self.paper
 
     def to_dict(self) -> dict[str, float]:
-        named = {"value": self.value, "low": self.low, "high": self.high, "paper": self.paper, "p": self.p}
+        named = asdict(self)
         return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}
 
 
@@ -111,6 +113,15 @@ class Table:
         ]
         rows = tuple(replace(row, heads=tuple(row.heads[i] for i in kept)) for row in self.rows)
         return replace(self, heads=tuple(self.heads[i] for i in kept), rows=rows)
+
+    def rest_on(self, column: Column) -> str:
+        """What all figures of a column rest on, as text; empty where they differ, and each says it for itself."""
+        found = {rests_on(row.cells[column.key]) for row in self.rows if column.key in row.cells}
+        return found.pop() if len(found) == 1 else ""
+
+    def rests_on(self, figure: Figure, column: Column) -> str:
+        """What a figure rests on, where its column does not say it."""
+        return "" if self.rest_on(column) else rests_on(figure)
 
     @property
     def has_paper(self) -> bool:
@@ -247,6 +258,12 @@ def interval(figure: Figure, column: Column) -> str:
     digits = max(column.digits - 1, 0)
     low, high = (number(v, digits, column.signed) for v in (figure.low, figure.high))
     return f"{low} to {high}" if column.signed or figure.low < 0 else f"{low}–{high}"
+
+
+def rests_on(figure: Figure) -> str:
+    """The number of words and images behind a figure, as text; empty where it is not known."""
+    counts = ((figure.words, "word"), (figure.images, "image"))
+    return " in ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n is not None)
 
 
 def probability(p: float) -> str:

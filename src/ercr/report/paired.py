@@ -16,7 +16,7 @@ def differences(a: Pooled, b: Pooled, figures: Sequence[str]) -> dict[str, Figur
         return {}
     found = compare_all(a, b, known)
     return {
-        name: Figure(one.difference, one.low, one.high, p=one.p)
+        name: Figure(one.difference, one.low, one.high, p=one.p, images=one.n, words=int(one.total))
         for name, one in found.items()
         if math.isfinite(one.difference)
     }

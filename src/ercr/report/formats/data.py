@@ -8,7 +8,7 @@ import json
 
 from ercr.report.document import Report, Table
 
-_PARTS = ("value", "low", "high", "paper", "p")
+_PARTS = ("value", "low", "high", "paper", "p", "words", "images")
 
 
 def to_json(report: Report) -> str:
@@ -16,7 +16,7 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line per row; a figure fills the columns `key`, `key_low`, `key_high`, `key_paper`, `key_p` that it has."""
+    """One line per row; a figure fills the columns `key`, `key_low`, `key_high`, … of `_PARTS` that it has."""
     rows = [{key: figure.to_dict() for key, figure in row.cells.items()} for row in table.rows]
     wanted = [(c.key, part) for c in table.columns for part in _PARTS if any(part in r.get(c.key, {}) for r in rows)]
     out = io.StringIO()

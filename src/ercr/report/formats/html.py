@@ -104,7 +104,7 @@ def render_table(table: Table) -> str:
         heads = [f'<th scope="row">{_escape(head)}</th>' for head in shown[:-1]]
         detail = f"<code>{_escape(row.detail)}</code>" if row.detail else ""
         heads.append(f'<th scope="row" class="name">{_escape(row.heads[-1])}{detail}</th>')
-        cells = [_cell(row.cells.get(c.key), c, (index, c.key) in best) for c in table.columns]
+        cells = [_cell(table, row.cells.get(c.key), c, (index, c.key) in best) for c in table.columns]
         rows.append(f'<tr class="{classes}">{"".join(heads + cells)}</tr>')
     return (
         f'<div class="table"><h3>{_escape(table.title)}</h3><p class="facts">{facts}</p>'
@@ -122,7 +122,7 @@ def _heads(table: Table) -> str:
         f'<th scope="col"{span} class="head{" name" if i == last else ""}">{_escape(head)}</th>'
         for i, head in enumerate(table.heads)
     )
-    names = "".join(f'<th scope="col">{_escape(column.label)}</th>' for column in table.columns)
+    names = "".join(f'<th scope="col">{_escape(c.label)}{_small(table.rest_on(c))}</th>' for c in table.columns)
     if not grouped:
         return f"<tr>{heads}{names}</tr>"
     above = "".join(
@@ -131,16 +131,19 @@ def _heads(table: Table) -> str:
     return f"<tr>{heads}{above}</tr><tr>{names}</tr>"
 
 
-def _cell(figure: Figure | None, column: Column, best: bool) -> str:
+def _small(text: str) -> str:
+    return f"<small>{_escape(text)}</small>" if text else ""
+
+
+def _cell(table: Table, figure: Figure | None, column: Column, best: bool) -> str:
     if figure is None:
         return '<td class="none">–</td>'
     value = number(figure.value, column.digits, column.signed)
     parts = [f"<b>{value}</b>" if best else f"<span>{value}</span>"]
-    spread = interval(figure, column)
-    if spread:
-        parts.append(f"<small>({spread})</small>")
     if figure.p is not None:
-        parts.append(f"<small>{_escape(probability(figure.p))}</small>")
+        parts.append(f"<span>, {_escape(probability(figure.p))}</span>")
+    spread = interval(figure, column)
+    parts.append(_small(spread and f"({spread})") + _small(table.rests_on(figure, column)))
     if figure.paper is not None:
         parts.append(f'<small class="paper" title="paper">◇ {beside(figure, column)}</small>')
     return f"<td>{''.join(parts)}</td>"

@@ -81,15 +81,21 @@ def _caption(table: Table) -> str:
 def _heads(table: Table) -> list[str]:
     names = [escape(head) for head in table.heads] + [escape(column.label) for column in table.columns]
     groups = table.groups()
+    counts = [table.rest_on(column) for column in table.columns]
+    small = [f"\\below{{{escape(count)}}}" if count else "" for count in counts]
+    named = [
+        " & ".join(names) + r" \\",
+        *([" & ".join([*[""] * len(table.heads), *small]) + r" \\"] if any(small) else []),
+    ]
     if not any(name for name, _ in groups):
-        return [" & ".join(names) + r" \\"]
+        return named
     start, above, rules = len(table.heads) + 1, [""] * len(table.heads), []
     for name, columns in groups:
         above.append(f"\\multicolumn{{{len(columns)}}}{{c}}{{{escape(name)}}}")
         if name:
             rules.append(f"\\cmidrule(lr){{{start}-{start + len(columns) - 1}}}")
         start += len(columns)
-    return [" & ".join(above) + r" \\", " ".join(rules), " & ".join(names) + r" \\"]
+    return [" & ".join(above) + r" \\", " ".join(rules), *named]
 
 
 def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[str]:
@@ -100,7 +106,7 @@ def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[s
     pairs = [(row.cells.get(column.key), column) for column in table.columns]
     values = ["" if figure is None else _value(figure, column, column.key in best) for figure, column in pairs]
     lines = [" & ".join(heads + values)]
-    below: list[tuple[str, Callable[[Figure, Column], str]]] = [("", interval), ("", _p), ("paper", beside)]
+    below: list[tuple[str, Callable[[Figure, Column], str]]] = [("", interval), ("", table.rests_on), ("paper", beside)]
     for name, tell in below:
         told = ["" if figure is None else tell(figure, column) for figure, column in pairs]
         if any(told):
@@ -110,13 +116,10 @@ def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[s
     return [*(line + r" \\" for line in lines[:-1]), lines[-1] + r" \\[2pt]"]
 
 
-def _p(figure: Figure, column: Column) -> str:
-    return "" if figure.p is None else probability(figure.p)
-
-
 def _value(figure: Figure, column: Column, best: bool) -> str:
     value = escape(number(figure.value, column.digits, column.signed))
-    return f"\\textbf{{{value}}}" if best else value
+    tested = "" if figure.p is None else f", {escape(probability(figure.p))}"
+    return (f"\\textbf{{{value}}}" if best else value) + tested
 
 
 def _figure(key: str, title: str) -> str:

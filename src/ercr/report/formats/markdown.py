@@ -37,7 +37,7 @@ def _grid(table: Table) -> str:
     }
     heads = [_text(head) for head in table.heads]
     for column in columns:
-        heads += [_text(column.label), *(["paper"] if column.key in published else [])]
+        heads += [_label(table, column), *(["paper"] if column.key in published else [])]
     lines = [heads, ["---"] * len(table.heads) + ["---:"] * (len(heads) - len(table.heads))]
     best = table.best()
     for index, (row, shown) in enumerate(zip(table.rows, table.shown_heads(), strict=True)):
@@ -46,23 +46,31 @@ def _grid(table: Table) -> str:
             cells[-1] += f" {_code(row.detail)}"
         for column in columns:
             figure = row.cells.get(column.key)
-            cells.append(_cell(figure, column, (index, column.key) in best))
+            cells.append(_cell(table, figure, column, (index, column.key) in best))
             if column.key in published:
                 cells.append("" if figure is None else beside(figure, column))
         lines.append(cells)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _cell(figure: Figure | None, column: Column, best: bool) -> str:
+def _label(table: Table, column: Column) -> str:
+    """A column's head, with what all of its figures rest on."""
+    count = table.rest_on(column)
+    return _text(column.label) + (f" ({count})" if count else "")
+
+
+def _cell(table: Table, figure: Figure | None, column: Column, best: bool) -> str:
     if figure is None:
         return ""
     value = number(figure.value, column.digits, column.signed)
     parts = [f"**{value}**" if best else value]
+    if figure.p is not None:
+        parts = [f"{parts[0]}, {probability(figure.p)}".replace("<", "&lt;")]
     spread = interval(figure, column)
     if spread:
         parts.append(f"({spread})")
-    if figure.p is not None:
-        parts.append(f"{probability(figure.p)}".replace("<", "&lt;"))
+    if count := table.rests_on(figure, column):
+        parts.append(f"[{count}]")
     return " ".join(parts)
 
 

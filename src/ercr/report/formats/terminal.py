@@ -58,28 +58,35 @@ def _draw(table: Table, stacked: bool) -> RichTable:
     several = len(table.groups()) > 1
     for column in table.columns:
         group = Text(f"{column.group}\n" if several else "", "dim")
-        drawn.add_column(Text.assemble(group, column.label), justify="right", no_wrap=True)
+        count = table.rest_on(column)
+        drawn.add_column(
+            Text.assemble(group, column.label, (f"\n{count}" if count else "", "not bold dim")),
+            justify="right",
+            no_wrap=True,
+        )
     best = table.best()
     for index, (row, shown) in enumerate(zip(table.rows, table.shown_heads(), strict=True)):
         style = "cyan" if row.ours else ""
         heads = [Text(head, style) for head in shown]
         if row.detail:
             heads[-1] = Text.assemble(heads[-1], (f"\n{row.detail}", "dim"))
-        cells = [_cell(row.cells.get(c.key), c, (index, c.key) in best, stacked) for c in table.columns]
+        cells = [_cell(table, row.cells.get(c.key), c, (index, c.key) in best, stacked) for c in table.columns]
         last = index + 1 == len(table.rows) or table.rows[index + 1].block != row.block
         drawn.add_row(*heads, *cells, end_section=last)
     return drawn
 
 
-def _cell(figure: Figure | None, column: Column, best: bool, stacked: bool) -> Text:
+def _cell(table: Table, figure: Figure | None, column: Column, best: bool, stacked: bool) -> Text:
     if figure is None:
         return Text("")
     text = Text(number(figure.value, column.digits, column.signed), "bold" if best else "")
+    if figure.p is not None:
+        text.append(f", {probability(figure.p)}", "not bold")
     spread = interval(figure, column)
     if spread:
-        text.append(("\n" if stacked else " ") + f"({spread})", "not bold dim")
-    if figure.p is not None:
-        text.append(f"\n{probability(figure.p)}", "not bold dim")
+        text.append(("\n" if stacked or figure.p is not None else " ") + f"({spread})", "not bold dim")
+    if count := table.rests_on(figure, column):
+        text.append(f"\n{count}", "not bold dim")
     if figure.paper is not None:
         text.append(f"\n◇ {beside(figure, column)}", "not bold magenta")
     return text

@@ -20,7 +20,7 @@ def _published(cell: Cell) -> paper.Figures | None:
 IOU = Kind(
     (Measure("obj_iou", "Obj-IoU"), Measure("func_iou", "Func-IoU"), Measure("f1_iou", "F1-IoU")), "words", _published
 )
-TEXT = (Measure("rouge_l", "ROUGE-L"), Measure("meteor", "METEOR"))
+TEXT = (Measure("rouge_l", "ROUGE-L", words=False), Measure("meteor", "METEOR", words=False))
 PIXELS = Kind((Measure("precision", "Precision"), Measure("recall", "Recall")), "words", lambda cell: None)
 
 

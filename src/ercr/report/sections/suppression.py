@@ -9,10 +9,10 @@ from ercr.report.cells import PAPER_NOTE, Cells, Measure, as_figure, is_ours
 from ercr.report.document import Column, Figure, Row, Section, Table
 
 _MEASURES = (
-    Measure("supp", "Supp."),
-    Measure("area_red", "Area Red."),
-    Measure("in_ret", "In Ret."),
-    Measure("out_red", "Out Red."),
+    Measure("supp", "Supp.", words=False),
+    Measure("area_red", "Area Red.", words=False),
+    Measure("in_ret", "In Ret.", words=False),
+    Measure("out_red", "Out Red.", words=False),
 )
 _PAPER = {
     "supp": "suppression",

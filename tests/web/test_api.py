@@ -15,6 +15,7 @@ import ercr
 httpx = pytest.importorskip("httpx")
 pytestmark = pytest.mark.slow
 PROMPT = "Describe this image."
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def refusal():
 def call(server, values, name="explain"):
     """One call over plain HTTP: the status, and the text of what came back."""
     body = json.dumps({"data": values})
-    joined = httpx.post(f"{server.url}/gradio_api/call/{name}", content=body)
+    joined = httpx.post(f"{server.url}/gradio_api/call/{name}", content=body, headers=JSON)
     if joined.status_code != 200:
         return joined.status_code, joined.text
     return 200, httpx.get(f"{server.url}/gradio_api/call/{name}/{joined.json()['event_id']}", timeout=60).text

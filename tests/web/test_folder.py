@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ercr.web.folder import Folder
+from ercr.web.folder import Folder, Full
 from ercr.web.limits import Limits
 
 
@@ -37,15 +37,46 @@ def test_old_files_go_with_their_folders_and_leave_the_lists(folder):
     assert fresh.exists()
     assert example.exists()
     assert kept == {str(fresh)}
-    os.utime(old.parent, (0, 0))
-    folder.sweep()
     assert not old.parent.exists()
+    empty = folder.new_result()
+    folder.sweep()
+    assert empty.exists()
+    os.utime(empty, (0, 0))
+    folder.sweep()
+    assert not empty.exists()
 
 
 def test_beyond_the_size_allowed_the_oldest_go(folder):
     files = [put(folder.path / f"{i}" / "x", age_minutes=5 - i, size=400_000) for i in range(4)]
     folder.sweep()
     assert [file.exists() for file in files] == [False, False, True, True]
+
+
+def test_blocks_are_counted_not_bytes(folder):
+    for i in range(200):  # 2 kB in all, and 800 kB of blocks beside as many of their folders
+        put(folder.path / f"{i}" / "x", age_minutes=2)
+    folder.sweep()
+    left = [path for path in folder.path.rglob("x") if path.is_file()]
+    assert 100 < len(left) < 130
+
+
+def test_room_is_promised_before_it_is_filled(folder):
+    with folder.promise(600_000) as promise:
+        with pytest.raises(Full, match="try again in a minute"):
+            folder.promise(600_000)
+        put(folder.path / "aa" / "x", size=500_000)
+        promise.kept = 500_000
+    with pytest.raises(Full):  # a visitor is at work with what is there
+        folder.promise(600_000)
+
+
+def test_what_lies_longer_than_a_minute_makes_room(folder):
+    old = put(folder.path / "aa" / "x", age_minutes=2, size=900_000)
+    folder.sweep()
+    with folder.promise(600_000):
+        assert not old.exists()
+    with folder.promise(900_000):  # nothing was kept
+        pass
 
 
 def test_only_files_inside_are_held(folder, tmp_path):
@@ -55,6 +86,8 @@ def test_only_files_inside_are_held(folder, tmp_path):
     link.symlink_to(secret)
     assert folder.holds(str(inside))
     hostile = [
+        "\ud800",
+        f"{folder.path}/\udfff.png",
         str(secret),
         str(link),
         f"{folder.path}/../secret",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ercr.errors import InputError
 from ercr.web.bodies import Endpoint, Endpoints
+from ercr.web.door import Door, allowed_hosts
 from ercr.web.folder import Folder
 from ercr.web.gate import Gate
 from ercr.web.limits import Limits
@@ -43,22 +46,33 @@ def gate(tmp_path_factory):
     return Gate(behind, Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), folder, Limits(upload_mb=1)), behind, folder
 
 
-def ask(gate, method, path, body=b"", headers=None):
-    """Status and text of an answer."""
+HERE = {"host": "127.0.0.1:7860"}
+JSON = HERE | {"content-type": "application/json"}
+
+
+def ask(gate, method, path, body=b"", headers=None, declared=None, arrived=None):
+    """Status and text of an answer; `declared` is the length said to be that of the body, `arrived` its parts."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    labels = {"content-length": str(len(raw))} if headers is None else headers
+    parts = [raw] if arrived is None else arrived
+    labels = (JSON | {"content-length": str(len(raw) if declared is None else declared)}) | (headers or {})
+    labels = {name: value for name, value in labels.items() if value is not None}
     path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "method": method,
         "path": path,
         "query_string": query.encode(),
+        "scheme": "http",
+        "server": ("127.0.0.1", 7860),
         "headers": [(name.encode(), value.encode()) for name, value in labels.items()],
     }
     sent = []
 
     async def receive():
-        return {"type": "http.request", "body": raw, "more_body": False}
+        if not parts:
+            return {"type": "http.disconnect"}
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     async def send(message):
         sent.append(message)
@@ -112,13 +126,27 @@ def test_bodies_are_bounded_and_must_be_what_they_say(gate):
         (f"{API}call/v2/explain", {"prompt": "hi"}, None, 400, "lacks 'image'"),
         (f"{API}call/v2/explain", {"image": None, "size": 1}, None, 400, "no parameter 'size'"),
         (call, b"", {"content-length": "2000000"}, 413, "larger than the 1 MB"),
-        (call, b"{}", {}, 411, "Content-Length"),
+        (call, b"", {"content-length": "٣"}, 411, "Content-Length"),
+        (call, b"{}", {"content-length": None}, 411, "Content-Length"),
+        (call, {"data": [{"path": "\ud800"}, "hi"]}, None, 422, "Upload the picture"),
         (f"{API}upload", b"", {"content-length": "5000000"}, 413, "larger than the 1 MB"),
         (f"{API}upload", b"", {"content-length": "5", "content-type": "image/png"}, 415, "multipart"),
     ]
     for path, body, headers, status, says in cases:
         found, text = ask(gate, "POST", path, body, headers)
         assert (found, says in json.loads(text)["error"]) == (status, True), (path, body, found, text)
+
+
+def test_a_body_longer_than_it_said_is_not_read_to_its_end(gate):
+    before = len(gate[1].bodies)
+    whole = json.dumps({"data": [None, "hi"]}).encode()
+    for parts in ([whole], [whole[:9], whole[9:]], [whole[:9], *[b" "] * 50, whole[9:]]):
+        status, text = ask(gate, "POST", f"{API}call/explain", declared=len(whole) - 1, arrived=parts)
+        assert (status, "longer than its Content-Length" in text) == (413, True)
+    endless = [b"x" * 1000] * 9999
+    assert ask(gate, "POST", f"{API}call/explain", declared=5000, arrived=endless)[0] == 413
+    assert len(endless) > 9900
+    assert len(gate[1].bodies) == before
 
 
 def test_an_uploaded_file_passes_without_the_address_beside_it(gate):
@@ -150,3 +178,109 @@ def test_no_path_or_address_passes_however_deep_it_hides(gate, hostile, steps, p
     before = len(gate[1].bodies)
     assert ask(gate, "POST", f"{API}queue/join", body)[0] == 422
     assert len(gate[1].bodies) == before
+
+
+def test_addresses_of_any_length_are_answered_and_long_ones_not_passed_on(gate):
+    before = len(gate[1].bodies)
+    for path in (f"{API}file={gate[2].path}/{'../' * 2000}", f"/assets/{'x' * 5000}", f"/?{'x' * 5000}"):
+        assert ask(gate, "GET", path)[0] == 414, path[:40]
+    assert ask(gate, "POST", f"{API}call/{'x' * 5000}", {"data": []})[0] == 414
+    assert len(gate[1].bodies) == before
+    assert ask(gate, "GET", f"/assets/{'x' * 900}")[0] == 200
+
+
+def test_websockets_are_closed_before_they_open(gate):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [], "server": ("127.0.0.1", 7860)}
+    before = len(gate[1].bodies)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, gate[0](scope, receive, send)).result()
+    assert [message["type"] for message in sent] == ["websocket.close"]
+    assert len(gate[1].bodies) == before
+
+
+def test_json_comes_as_json(gate):
+    body = {"data": [None, "hi"]}
+    for kind in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "",
+        None,
+        "application/jsonp",
+    ):
+        status, text = ask(gate, "POST", f"{API}call/explain", body, {"content-type": kind})
+        assert (status, "as application/json" in text) == (415, True), kind
+    for kind in ("application/json", "Application/JSON; charset=utf-8"):
+        assert ask(gate, "POST", f"{API}call/explain", body, {"content-type": kind})[0] == 200
+
+
+FOREIGN = ["evil.example", "127.0.0.1", "127.0.0.1:80", "localhost:7861", "127.0.0.1:7860.evil.example", "::1", "[::1"]
+FOREIGN += [
+    "localhost:7860@evil.example",
+    "evil.example:7860",
+    "localhost:07860000",
+    "192.168.0.9:7860",
+    "",
+    "x y:7860",
+]
+OWN = ["127.0.0.1:7860", "localhost:7860", "LOCALHOST:7860", "[::1]:7860"]
+
+
+def test_foreign_hosts_and_origins_are_refused_and_own_ones_served(gate):
+    call, body = f"{API}call/explain", {"data": [None, "hi"]}
+    for host in OWN:
+        for origin in OWN:
+            assert ask(gate, "POST", call, body, {"host": host, "origin": f"http://{origin}"})[0] == 200
+    before = len(gate[1].bodies)
+    for name in FOREIGN:
+        assert ask(gate, "POST", call, body, {"host": name, "origin": f"http://{name}"})[0] == 403, name
+        assert ask(gate, "GET", "/", headers={"host": name})[0] == 403, name
+        assert ask(gate, "POST", call, body, {"origin": f"http://{name}"})[0] == 403, name
+        assert ask(gate, "POST", f"{API}upload", b"", {"origin": f"https://{name}"})[0] == 403, name
+    for origin in ("null", "http://127.0.0.1:7860/x", "file://", "ftp://127.0.0.1:7860", "https://[", "127.0.0.1:7860"):
+        assert ask(gate, "POST", call, body, {"origin": origin})[0] == 403, origin
+    assert ask(gate, "GET", "/", headers={"host": None})[0] == 403
+    assert len(gate[1].bodies) == before
+
+
+def test_names_of_a_proxy_are_served_when_they_are_allowed(gate):
+    door = Door(allowed_hosts(["Maps.example.org", "other.example:8443", "[fe80::1]:9000"]))
+    for host, origin, status in (
+        ("maps.example.org", "https://maps.example.org", 200),
+        ("maps.example.org:81", "http://maps.example.org", 200),
+        ("other.example:8443", "https://other.example:8443", 200),
+        ("other.example", "https://other.example", 403),
+        ("[fe80::1]:9000", None, 200),
+        ("127.0.0.1:7860", "https://maps.example.org", 200),
+        ("sub.maps.example.org", None, 403),
+    ):
+        inner = Gate(gate[1], Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), gate[2], Limits(), door)
+        assert ask((inner,), "GET", "/", headers={"host": host, "origin": origin})[0] == status, (host, origin)
+    for wrong in ("http://x.example", "x.example/", "", "a b", "x:0", "x:99999", "*"):
+        with pytest.raises(InputError, match="--allow-host takes a name"):
+            allowed_hosts([wrong])
+
+
+def test_nothing_passes_without_the_password(gate):
+    inner = (Gate(gate[1], gate[0]._endpoints, gate[2], Limits(), Door(password="pässword-and-more")),)
+    before = len(gate[1].bodies)
+
+    def basic(text):
+        return {"authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
+
+    wrong = [{}, basic("x:pässword-and-mor"), basic("pässword-and-more"), basic(":"), {"authorization": "Basic !"}]
+    wrong += [{"authorization": "Bearer pässword-and-more"}, {"authorization": ""}]
+    for headers in wrong:
+        for path in ("/", f"{API}info", "/assets/x.js", "/results/x/y"):
+            assert ask(inner, "GET", path, headers=headers)[0] == 401, (path, headers)
+        assert ask(inner, "POST", f"{API}upload", b"", headers)[0] == 401
+    assert len(gate[1].bodies) == before
+    assert ask(inner, "GET", "/", headers=basic("anyone:pässword-and-more"))[0] == 200

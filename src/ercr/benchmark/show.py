@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
-
-from ercr.files.writing import write_atomic
 
 Points = list[tuple[float, float]]
 _AXES = {
@@ -16,7 +13,6 @@ _AXES = {
     "residual": "tokens of the answer",
 }
 _BATCH = "batch size"
-FILES = ("benchmark.json", "benchmark.md", "bulk.png", *(f"growth-{kind}.png" for kind in _AXES))
 _UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
 _STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
 
@@ -163,8 +159,6 @@ def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Point
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(title, fontsize=10)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, facecolor="white")
-    write_atomic(path, buffer.getvalue())
+    figure.savefig(path, dpi=130, facecolor="white")
     plt.close(figure)
     return path

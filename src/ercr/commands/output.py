@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ercr.errors import InputError
+from ercr.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -22,9 +22,11 @@ SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
 Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
 
-def say(text: str) -> None:
-    """A sentence to standard error, as it is."""
-    notes.print(text, markup=False, soft_wrap=True)
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
 
 
 def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:

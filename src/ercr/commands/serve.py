@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +19,22 @@ def serve(
         list[str] | None,
         typer.Option("--model", "-m", help="Model to offer; repeatable. No other can be loaded.", show_default=False),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, who are asked for a password.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7860,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name by which a proxy or visitors call this server; repeatable. Its own addresses need none.",
+            show_default=False,
+        ),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the password to ask for; without it, one is made up.", show_default=False),
+    ] = None,
+    no_password: Annotated[bool, typer.Option("--no-password", help="Let other machines in without one.")] = False,
     max_upload: Annotated[float, typer.Option(help="Largest upload, in MB.")] = _DEFAULTS.upload_mb,
     max_pixels: Annotated[float, typer.Option(help="Largest picture, in megapixels.")] = _DEFAULTS.megapixels,
     max_answer: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = _DEFAULTS.answer_tokens,
@@ -35,6 +50,7 @@ def serve(
 ) -> None:
     """Show a page on which anyone can try a model on their own pictures."""
     from ercr.commands.options import check_device, check_options, load_model
+    from ercr.web.door import Door, allowed_hosts
     from ercr.web.server import check_installed, run
     from ercr.zoo.defaults import default_model, offered_models
 
@@ -51,6 +67,7 @@ def serve(
             stored_mb=("--max-stored", max_stored),
         )
     )
+    door = Door(allowed_hosts(allow_host or []), _password(host, password_file, no_password))
     check_installed()
     check_device(device)
 
@@ -58,10 +75,24 @@ def serve(
         if not models:
             notes.print(default_model().sentence, markup=False, soft_wrap=True)
         notes.print(f"Serving at {address} (stop with Ctrl+C).", soft_wrap=True)
-        if host not in ("127.0.0.1", "localhost", "::1"):
+        if door.password is not None and password_file is None:
+            notes.print(f"Password, shown this once: {door.password} (with any user name).", soft_wrap=True)
+        elif no_password:
             notes.print("Anyone who reaches this machine can use it: there is no password.")
 
-    run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready)
+    run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready, door)
+
+
+def _password(host: str, file: Path | None, none: bool) -> str | None:
+    """What visitors must know: a given password, or one made up where other machines can reach the server."""
+    from ercr.web.door import new_password, read_password
+    from ercr.web.server import reaches_beyond
+
+    if file is not None:
+        if none:
+            raise InputError("Give --password-file or --no-password, not both.")
+        return read_password(file)
+    return new_password() if reaches_beyond(host) and not none else None
 
 
 def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from ercr.web.asgi import Refused
 from ercr.web.folder import Folder
 
 _HASH = 128  # characters of a session's or an event's name
@@ -19,23 +20,6 @@ _FILE = (
     "Upload the picture to /gradio_api/upload first, and name it by the path that this returns: "
     "other paths and addresses are not opened."
 )
-
-
-class Refused(Exception):
-    """A request that may not pass: a status and one sentence."""
-
-    def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.parameter = parameter
-
-    def body(self) -> bytes:
-        """The sentence as JSON; one about a parameter in the form in which the framework's clients show it."""
-        message: Any = str(self)
-        if self.parameter is not None:
-            fields = {"is_valid": False, "parameter_name": self.parameter, "message": message}
-            message = [{"__type__": "validate", **fields}]
-        return json.dumps({"detail": message, "error": str(self)}).encode()
 
 
 @dataclass(frozen=True)
@@ -118,6 +102,8 @@ def _check_call(body: dict[str, Any], name: str, endpoints: Endpoints) -> None:
         )
     endpoint = known[plain]
     if plain == name:
+        # a session of the caller's choosing would make one answer wait for another's listener
+        body.pop("session_hash", None)
         _check_data(body, endpoint)
         return
     _check_pictures([body.get(name) for name in endpoint.names], endpoint)

@@ -13,10 +13,49 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
+from ercr.errors import InputError
 from ercr.web.limits import Limits
 
 _RESULTS, _EXAMPLES = "results", "examples"
 _EVERY = 60.0  # seconds between two sweeps
+_YOUNG = 60.0  # seconds in which a file is not given up for a new one: a visitor is at work with it
+_BLOCK = 4096
+
+
+class Full(InputError):
+    """There is no room for another upload or result."""
+
+
+class Promise:
+    """Room in the folder for what is being written; leaving it counts `kept`, what is there then."""
+
+    def __init__(self, folder: Folder, size: int) -> None:
+        self._folder = folder
+        self._size = size
+        self.kept = 0
+
+    def __enter__(self) -> Promise:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.settle(self._size, self.kept)
+
+
+def blocks_for(size: int) -> int:
+    """Bytes that a file of this size and its folder take from a disk."""
+    return -(-size // _BLOCK) * _BLOCK + _BLOCK
+
+
+def disk_use(place: Path) -> int:
+    """Bytes that the files in a folder take from the disk."""
+    return sum(_on_disk(path.stat()) for path in place.iterdir())
+
+
+def _on_disk(status: os.stat_result) -> int:
+    """A file's blocks and those of its folder; systems that do not count blocks tell the length."""
+    return max(blocks_for(status.st_size), getattr(status, "st_blocks", 0) * 512 + _BLOCK)
 
 
 class Folder:
@@ -29,6 +68,10 @@ class Folder:
         self.examples.mkdir()
         (self.path / _RESULTS).mkdir()
         self.listed: Iterable[set[str]] = ()  # sets of paths that others keep; what is swept leaves them, too
+        self._lock = threading.Lock()
+        self._used = 0  # bytes on disk, as far as was counted
+        self._promised = 0
+        self._full_until = 0.0
         self._closing = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep_often, name="ercr-sweep", daemon=True)
 
@@ -60,24 +103,54 @@ class Folder:
         """Whether a path that a client sent is a file in here."""
         if not isinstance(path, str) or "\0" in path or len(path) > 4096:
             return False
-        real = os.path.realpath(path)
-        return real.startswith(f"{self.path}{os.sep}") and os.path.isfile(real)
+        try:
+            real = os.path.realpath(path)
+            return real.startswith(f"{self.path}{os.sep}") and os.path.isfile(real)
+        except (OSError, ValueError):  # half a surrogate pair is no name of a file
+            return False
+
+    def promise(self, size: int) -> Promise:
+        """Room for so many bytes, made by removing what is oldest; raises where there is none."""
+        with self._lock:
+            room = int(self._limits.stored_mb * 1_000_000) - self._promised - size
+            if self._used > room and time.monotonic() >= self._full_until:
+                self._used = self._shrink(room)
+                # counting anew costs: while all is young, that is not done for every request
+                self._full_until = time.monotonic() + 1.0 if self._used > room else 0.0
+            if self._used > room:
+                raise Full("The server's room for uploads and results is taken: try again in a minute.")
+            self._promised += size
+        return Promise(self, size)
+
+    def settle(self, promised: int, kept: int) -> None:
+        """Count what is there now in place of what was promised."""
+        with self._lock:
+            self._promised -= promised
+            self._used += kept
 
     def sweep(self) -> None:
         """Remove what is too old and, beyond the size allowed, what is oldest; then empty folders."""
-        files = sorted(self._files(), key=lambda entry: entry[1])
-        total = sum(size for _, _, size in files)
-        oldest = time.time() - 60 * self._limits.keep_minutes
-        for path, changed, size in files:
-            if changed >= oldest and total <= self._limits.stored_mb * 1_000_000:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-            total -= size
-        self._remove_empty(oldest)
+        with self._lock:
+            self._used = self._shrink(int(self._limits.stored_mb * 1_000_000) - self._promised)
+        self._remove_empty(time.time() - 60 * self._limits.keep_minutes)
         for paths in self.listed:
             # a copy first: requests add to these sets while we look
             paths.difference_update([path for path in tuple(paths) if not os.path.exists(path)])
+
+    def _shrink(self, room: int) -> int:
+        """Remove old files, and then the oldest until the others fit; the bytes that are left."""
+        files = sorted(self._files(), key=lambda entry: entry[1])
+        total, now = sum(size for _, _, size in files), time.time()
+        for path, changed, size in files:
+            age = now - changed
+            if age <= 60 * self._limits.keep_minutes and (total <= room or age < _YOUNG):
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+                if path.parent != self.path:
+                    path.parent.rmdir()  # refuses a folder that holds more
+        return total
 
     def _files(self) -> list[tuple[Path, float, int]]:
         found = []
@@ -85,7 +158,7 @@ class Folder:
             with contextlib.suppress(OSError):
                 if path.is_file() and self.examples not in path.parents:
                     status = path.stat()
-                    found.append((path, status.st_mtime, status.st_size))
+                    found.append((path, status.st_mtime, _on_disk(status)))
         return found
 
     def _remove_empty(self, before: float) -> None:

@@ -38,6 +38,13 @@ def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[st
     return files
 
 
+def likely_size(explanations: Sequence[Explanation]) -> int:
+    """Bytes to keep free for the files of an answer."""
+    maps = sum(explanation.maps.size for explanation in explanations)
+    pictures = sum(len(explanation.image.to_bytes()) for explanation in explanations)
+    return 2_000_000 + 8 * maps + 2 * pictures
+
+
 def strongest(explanation: Explanation) -> Word | None:
     """The word to open a report at."""
     return max(explanation.words, key=lambda word: word.evidence, default=None)

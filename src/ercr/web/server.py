@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ipaddress
 import os
 import signal
 import socket
@@ -14,13 +15,13 @@ from typing import Any
 
 from ercr.errors import ErcrError, InputError
 from ercr.explaining.explainer import Explainer
+from ercr.web.door import Door
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
 from ercr.web.shelf import Shelf
 
 _SEEDS = (5895, 3, 11, 848, 2946, 17)  # scenes shown as examples
 _SESSIONS = 200  # visitors whose last values are remembered
-_CONNECTIONS = 1000  # open at a time; every visitor holds one or two
 _BACKLOG = 512  # connections that may wait to be taken
 _M_ARENA_MAX = -8  # from glibc's malloc.h
 _GOODBYE = 3  # seconds that open connections get when the server stops
@@ -41,6 +42,7 @@ def run(
     models: Sequence[str],
     load: Callable[[str], Explainer],
     ready: Callable[[str], None],
+    door: Door | None = None,
 ) -> None:
     """Serve until interrupted; `ready` hears the address once connections are taken."""
     check_installed()
@@ -52,16 +54,21 @@ def run(
     with listening, Folder(limits) as folder:
         import uvicorn
 
+        from ercr.web.connections import Connections, protocol, room_for_connections
+
+        # an address in a forwarded header is a visitor's claim; a proxy's operator can set this variable
+        proxies = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+        trusted = frozenset(address.strip() for address in proxies.split(","))
         settings = uvicorn.Config(
-            application(shelf, folder, limits),
+            application(shelf, folder, limits, door),
+            http=protocol(Connections(room_for_connections(), trusted=trusted)),
+            ws="none",
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=_GOODBYE,
             server_header=False,
             backlog=_BACKLOG,
-            limit_concurrency=_CONNECTIONS,
-            # an address in a forwarded header is a visitor's claim; a proxy's operator can set this variable
-            forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"),
+            forwarded_allow_ips=proxies,
         )
         listening.listen(_BACKLOG)
         shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
@@ -69,7 +76,16 @@ def run(
         uvicorn.Server(settings).run(sockets=[listening])
 
 
-def application(shelf: Shelf, folder: Folder, limits: Limits) -> Any:
+def reaches_beyond(host: str) -> bool:
+    """Whether other machines can reach a server that listens there; a name that is not known is refused later."""
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return not all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def application(shelf: Shelf, folder: Folder, limits: Limits, door: Door | None = None) -> Any:
     """The ASGI application, with all files of all visitors in `folder`."""
     _configure(folder)
     import fastapi
@@ -77,6 +93,7 @@ def application(shelf: Shelf, folder: Folder, limits: Limits) -> Any:
 
     from ercr.web.gate import Gate
     from ercr.web.page import build
+    from ercr.web.presence import Presence
     from ercr.web.service import Service
     from ercr.web.style import CSS, theme
 
@@ -84,7 +101,8 @@ def application(shelf: Shelf, folder: Folder, limits: Limits) -> Any:
         error: Exception = gr.Error(message, print_exception=False)
         return error
 
-    page = build(Service(folder, limits, shelf, draw_examples(folder.examples), refuse))
+    presence = Presence()
+    page = build(Service(folder, limits, shelf, draw_examples(folder.examples), refuse, presence, _visitor))
     page.state_session_capacity = _SESSIONS
     # without this the framework takes a mounted page for one that is being built, and opens any path it is sent
     page.has_launched = True
@@ -108,7 +126,16 @@ def application(shelf: Shelf, folder: Folder, limits: Limits) -> Any:
         pwa=False,
         mcp_server=False,
     )
-    return Gate(app, _endpoints(page), folder, limits)
+    return Gate(app, _endpoints(page), folder, limits, door, presence)
+
+
+def _visitor() -> tuple[str, str] | None:
+    """Session and event that the framework is serving in this thread."""
+    from gradio.context import LocalContext
+
+    request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
+    session = getattr(request, "session_hash", None)
+    return (session, event) if isinstance(session, str) and isinstance(event, str) else None
 
 
 def draw_examples(place: Path) -> list[Path]:
@@ -151,7 +178,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"Cannot listen on {host}:{port} ({reason}): choose another --host or --port.") from None
     return listening

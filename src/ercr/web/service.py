@@ -6,16 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from ercr.errors import ErcrError
+from ercr.errors import Cancelled, ErcrError
 from ercr.explanation import Explanation
+from ercr.trace.cancel import each_stopped_when, stopped_when
 from ercr.web import results
-from ercr.web.folder import Folder
+from ercr.web.folder import Folder, disk_use
 from ercr.web.limits import Limits
 from ercr.web.live import Live, framed, kept, note
+from ercr.web.presence import Presence
 from ercr.web.shelf import Shelf
 from ercr.web.spoken import Speech, carry_out
 from ercr.web.tasks import Desk, Task
@@ -26,7 +29,11 @@ Answer = tuple[str, list[dict[str, Any]], str]  # text, words, path of the repor
 
 
 class Service:
-    """Explains for visitors. `refuse` turns a sentence into the error that a page shows."""
+    """Explains for visitors.
+
+    `refuse` turns a sentence into the error that a page shows; `visitor` names the session and the event that are
+    being served, whose work ends when `presence` says that nobody waits for it.
+    """
 
     def __init__(
         self,
@@ -35,6 +42,8 @@ class Service:
         shelf: Shelf,
         examples: list[Path],
         refuse: Callable[[str], Exception],
+        presence: Presence | None = None,
+        visitor: Callable[[], tuple[str, str] | None] = lambda: None,
     ) -> None:
         from ercr.methods import methods
 
@@ -45,6 +54,8 @@ class Service:
         self.methods = {name: method.title for name, method in methods().items()}
         self._desk = Desk(folder, limits, tuple(shelf.names), tuple(self.methods))
         self._shown_error = refuse
+        self._presence = presence or Presence()
+        self._visitor = visitor
         self._looking = threading.Semaphore(limits.concurrent)  # decoded pictures are large
 
     def trouble_with(self, image: Any) -> str | None:
@@ -72,21 +83,26 @@ class Service:
             raise self._refusal(in_one_sentence(error)) from None
         yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
         try:
-            yield from self._views(task)
+            with self._while_wanted() as unwanted:
+                yield from self._views(task, unwanted)
+        except Cancelled as error:
+            raise self._refusal(in_one_sentence(error)) from None
         except Exception as error:
             trouble = in_one_sentence(error)
             yield note(trouble, "trouble"), "", ""  # in place of what was promised
             raise self._refusal(trouble) from None
 
-    def _views(self, task: Task) -> Iterator[View]:
+    def _views(self, task: Task, unwanted: Callable[[], bool]) -> Iterator[View]:
         explainer = self.shelf.get(task.model)
         began, live = time.monotonic(), Live(task.image.rgb)
-        for state in carry_out(task, explainer):
+        for state in each_stopped_when(unwanted, carry_out(task, explainer)):
             if isinstance(state, Speech):
                 yield *live.update(state), ""
                 continue
             place = self.folder.new_result()
-            files = results.write_all(state, place)
+            with self.folder.promise(results.likely_size(state)) as promise:
+                files = results.write_all(state, place)
+                promise.kept = disk_use(place)
             yield kept(place.name, files, _summary(state, time.monotonic() - began)), "", framed(place.name)
 
     def explain(self, image: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
@@ -118,13 +134,28 @@ class Service:
     def _answer(self, *asked: Any, **options: Any) -> Answer:
         try:
             task = self._desk.task(*asked, **options)
-            explanations = self.shelf.get(task.model).explain_all(
-                task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
-            )
-            report = results.write_report(explanations, self.folder.new_result())
+            explainer = self.shelf.get(task.model)
+            with self._while_wanted() as unwanted, stopped_when(unwanted):
+                explanations = explainer.explain_all(
+                    task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
+                )
+            place = self.folder.new_result()
+            with self.folder.promise(results.likely_size(explanations)) as promise:
+                report = results.write_report(explanations, place)
+                promise.kept = disk_use(place)
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
             raise self._refusal(in_one_sentence(error)) from None
+
+    @contextmanager
+    def _while_wanted(self) -> Iterator[Callable[[], bool]]:
+        """Whether anybody still waits for what runs in here; who is not known, waits."""
+        served = self._visitor()
+        if served is None:
+            yield lambda: False
+            return
+        with self._presence.running(*served) as unwanted:
+            yield unwanted
 
     def _refusal(self, trouble: str) -> Exception:
         # pages show an error's message as HTML, and a message may quote the visitor

@@ -8,19 +8,16 @@ and at the end.
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from ercr.datasets.scenes import scene
+from tests.attacks.requests import attack
 from tests.web.conftest import Server
 
 PROMPT = "Describe this image."
@@ -81,72 +78,6 @@ class Crowd:
                     self.failures.append(repr(error)[:300])
 
 
-def malformed(url: str, count: int, path: str) -> tuple[Counter[str], list[str]]:
-    """How requests that make no sense end, by kind; and those that did not end as they should."""
-    rng, ends, wrong = random.Random(0), Counter[str](), []
-    with httpx.Client(base_url=url, timeout=60) as http:
-        for _ in range(count):
-            request = _nonsense(rng, path)
-            try:
-                answer = http.request(**request)
-                end = _end(http, answer)
-            except httpx.HTTPError as error:
-                end = f"broken: {error!r}"
-            ends[end] += 1
-            if not (end.startswith("4") or end == "error event"):
-                wrong.append(f"{end}: {str(request)[:300]}")
-    return ends, wrong
-
-
-def _end(http: httpx.Client, answer: httpx.Response) -> str:
-    """A status, or what the event that was queued ended in."""
-    if answer.status_code != 200:
-        clear = answer.headers["content-type"].startswith(("application/json", "text/plain")) and answer.text
-        return str(answer.status_code) if clear else f"unclear {answer.status_code}"
-    if "text/event-stream" in answer.headers["content-type"]:
-        return "error event" if "error" in answer.text else "unclear stream"
-    event = answer.json().get("event_id") if isinstance(answer.json(), dict) else None
-    if event is None:
-        return f"accepted: {answer.text[:80]}"
-    text = http.get(f"/gradio_api/call/explain/{event}").text
-    return "error event" if '"error": "' in text else f"unclear event {text[:80]}"
-
-
-def _nonsense(rng: random.Random, path: str) -> dict[str, Any]:
-    """One request with something wrong in it."""
-    junk = rng.choice([None, True, -1, 10**400, "", "x" * 9000, [], {}, {"path": "/etc/passwd"}, [[[]]], "\0", "nope"])
-    values = [{"path": path}, PROMPT, MODEL, "ercr", 8]
-    post = {"method": "POST", "url": "/gradio_api/call/explain"}
-    kind = rng.randrange(10)
-    if kind == 0:  # a value of the wrong kind
-        values[rng.randrange(4)] = rng.choice(["", [], {}, -1, "x" * 9000, {"path": "http://127.0.0.1:9/"}])
-        return {**post, "content": json.dumps({"data": values})}
-    if kind == 1:
-        return {**post, "content": json.dumps({"data": rng.choice([values[:-1], [*values, 1], junk, {}])})}
-    if kind == 2:
-        return {**post, "content": rng.randbytes(rng.randrange(2000))}
-    if kind == 3:
-        return {**post, "content": json.dumps({"data": values})[: rng.randrange(1, 60)]}
-    if kind == 4:
-        body = {"fn_index": rng.choice([99, -1, "0", None]), "session_hash": "load", "data": [junk]}
-        return {**post, "url": "/gradio_api/queue/join", "content": json.dumps(body)}
-    if kind == 5:
-        return {
-            **post,
-            "url": f"/gradio_api/{rng.choice(['upload', 'cancel', 'reset', 'run/predict', 'call/x'])}",
-            "content": json.dumps(junk),
-        }
-    if kind == 6:
-        form = {"content-type": rng.choice(["multipart/form-data; boundary=x", "multipart/form-data", "text/plain"])}
-        return {**post, "url": "/gradio_api/upload", "content": rng.randbytes(500), "headers": form}
-    if kind == 7:
-        target = rng.choice(["file=/etc/passwd", "file=http://127.0.0.1:9/", "proxy=http://127.0.0.1:9/", "nothing"])
-        return {"method": rng.choice(["GET", "POST", "PUT", "DELETE"]), "url": f"/gradio_api/{target}"}
-    if kind == 8:
-        return {**post, "content": "[" * rng.randrange(10_000, 200_000)}
-    return {"method": "GET", "url": f"/gradio_api/queue/data?{rng.choice(['', 'session_hash=gone'])}"}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
@@ -173,7 +104,7 @@ def main() -> int:
             print(f"memory: {warm:.0f} MB after the warm-up, {resident(server.process.pid):.0f} MB at the end")
             files = {"files": ("scene.png", crowd.files[0].read_bytes())}
             path = httpx.post(f"{server.url}/gradio_api/upload", files=files).json()[0]
-            ends, wrong = malformed(server.url, options.malformed, path)
+            ends, wrong = attack(server.url, options.malformed, 0, path)
             print(f"malformed: {dict(ends)}")
             alive = server.process.poll() is None and httpx.get(server.url).status_code == 200
             print(f"afterwards the server is {'alive' if alive else 'DEAD'}, {resident(server.process.pid):.0f} MB")

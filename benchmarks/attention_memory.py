@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.shapes import prompt, qwen2_vl_2b
+from ercr.benchmark.rows import allowing, picture
+from ercr.benchmark.shapes import random_adapter
 from ercr.methods import resolve
+from ercr.models.chat import as_messages
 from ercr.trace import Needs, Sample, trace_samples
 
 
@@ -39,10 +41,12 @@ def main() -> None:
     parser.add_argument("--methods", default="attention,attention_rollout,vl_interpret,architecture_surgery,layer_cam")
     parser.add_argument("--rows", type=int, default=62)
     arguments = parser.parse_args()
-    adapter = qwen2_vl_2b("cuda", torch.bfloat16)
-    prepared = prompt((arguments.rows, 64))
+    adapter = random_adapter("qwen2-vl-2b", "cuda", torch.bfloat16)
+    image = picture((arguments.rows, 64), 28)
+    with allowing(adapter, image):
+        prepared = adapter.prepare(image, as_messages("Name objects:"))
     answer = torch.randint(1000, 100_000, (16,), generator=torch.Generator().manual_seed(1))
-    trace = trace_samples(adapter, [Sample(None, prepared, answer)], Needs(replay=True), {})[0]  # type: ignore[arg-type]
+    trace = trace_samples(adapter, [Sample(image, prepared, answer)], Needs(replay=True), {})[0]
     rows = slice(0, len(trace.rows))
     trace.replay._forward()
     base, seconds = peak(trace.replay._forward)

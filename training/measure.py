@@ -28,7 +28,8 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from ercr.datasets.scenes.captions import PROMPT, counts, mentions
+from ercr.datasets.sample import PROMPT
+from ercr.datasets.scenes.captions import counts, mentions
 from ercr.datasets.scenes.compose import MOST, compose, pack, visible
 from ercr.datasets.scenes.dataset import Scene, finish, plan
 from ercr.datasets.scenes.layout import Layout

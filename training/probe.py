@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ercr.datasets.sample import PROMPT
 from ercr.datasets.scenes.captions import counts
 from ercr.datasets.scenes.nouns import NOUNS
 
@@ -38,7 +39,7 @@ def probe(trainer: Trainer, planner: Planner, symbolic: bool) -> dict[str, Any]:
 
 def _speak(trainer: Trainer, visual: Tensor, planner: Planner, seen: Any) -> tuple[list[str], Tensor]:
     """Greedy captions, and the final states of the visual tokens."""
-    question = planner._ids(planner.speech.after.format(prompt="Write a one-sentence caption for this image:"))
+    question = planner._ids(planner.speech.after.format(prompt=PROMPT))
     text = torch.tensor([question] * len(visual), device=trainer.device)
     before = trainer.table[trainer.before].expand(len(visual), -1, -1)
     said: list[Tensor] = []

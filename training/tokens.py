@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ercr.datasets.scenes.captions import PROMPT, counts
+from ercr.datasets.sample import PROMPT
+from ercr.datasets.scenes.captions import counts
 from ercr.datasets.scenes.dataset import plan
 from ercr.datasets.scenes.nouns import BY_NAME, NOUNS
 

@@ -61,10 +61,13 @@ def test_rows_that_grow_are_joined_when_read_and_kept_once():
     for part in parts[1:]:
         grown.append(grown[-1].then(part))
         assert len(grown[-1].targets) == sum(map(len, (p.targets for p in parts[: len(grown)])))
-    assert "targets" not in vars(grown[-2])  # what is longer serves
+    assert grown[-2].targets.data_ptr() == grown[-1].targets.data_ptr()  # a shorter text is the beginning of a longer
     for field in fields(TextRows):
         expected = torch.cat([getattr(part, field.name) for part in parts])
         assert torch.equal(getattr(grown[-1], field.name), expected)
         assert torch.equal(getattr(grown[-2], field.name), expected[:-1])
+    other = grown[1].then(rows(2))  # the same beginning goes on in two ways
+    assert torch.equal(other.targets, torch.cat([p.targets for p in (*parts[:2], rows(2))]))
+    assert torch.equal(grown[-1].targets, torch.cat([p.targets for p in parts]))
     with pytest.raises(AttributeError):
         _ = grown[-1].nothing

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-CAPTION = "Write a one-sentence caption for this image:"
+from ercr.datasets.sample import PROMPT as CAPTION
+
 PROMPTS = (
     CAPTION,
     "Describe this image.",

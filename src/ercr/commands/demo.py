@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ercr.datasets.sample import PROMPT
 from ercr.explaining.explainer import Explainer
 from ercr.explanation import Explanation, Word
 from ercr.files.writing import write_atomic
@@ -13,7 +14,6 @@ from ercr.files.writing import write_atomic
 if TYPE_CHECKING:
     from ercr.datasets.scenes import Scene
 
-PROMPT = "Write a one-sentence caption for this image:"
 _WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
 
 

@@ -114,7 +114,7 @@ def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
         notes.print(f"{word.text}: evidence {word.evidence:.2f}, probability {word.probability:.2f}", markup=False)
         if results.is_terminal:
             results.print(map_lines(word.map))
-    if explanation.seen < 0.9995:
+    if not explanation.geometry.whole:
         notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
 
 

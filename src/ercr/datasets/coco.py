@@ -15,11 +15,10 @@ from ercr.datasets.folder import category_id, digest, inside, read_json, read_la
 from ercr.datasets.instances import draw, outline
 from ercr.datasets.options import choose_split, split_options
 from ercr.datasets.registry import register
-from ercr.datasets.sample import Sample, Samples
+from ercr.datasets.sample import PROMPT, Sample, Samples
 from ercr.errors import InputError
 from ercr.image.images import load_image
 
-PROMPT = "Write a one-sentence caption for this image:"
 _INSTANCES, _CAPTIONS = "annotations/instances_minival2014.json", "annotations/captions_val2014.json"
 _LABELLED = f"{_INSTANCES}, {_CAPTIONS}, image/%012d.jpg and seg_label/%012d.png (pixel = category id)"
 LAYOUT = (

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.datasets.coco import PROMPT
 from ercr.datasets.columns import BOXES, CATEGORY, OUTLINE, ROLES, choose_columns
 from ercr.datasets.folder import category_id, decode_labels, inside
 from ercr.datasets.instances import box, draw, outline
 from ercr.datasets.options import split_options
 from ercr.datasets.registry import register
-from ercr.datasets.sample import Sample, Samples
+from ercr.datasets.sample import PROMPT, Sample, Samples
 from ercr.datasets.tables import open_table
 from ercr.errors import InputError, choose
 from ercr.files.plain import read_plain

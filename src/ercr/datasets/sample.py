@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Masks = Literal["ids", "grey"]
+PROMPT = "Write a one-sentence caption for this image:"  # asked of pictures that come with captions
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,6 @@ def _joined(line: Sequence[tuple[float, Piece]]) -> str:
 
 def unseen(explanation: WordMaps) -> list[str]:
     """The note that explains hatching, where there is any."""
-    if explanation.seen > 0.9995:
+    if explanation.geometry.whole:
         return []
     return [f"Hatched: {100 * (1 - explanation.seen):.0f} % of the image, which the model was not shown."]

@@ -105,6 +105,11 @@ class Geometry:
         height, width = self.size
         return float(max(right - left, Fraction(0)) * max(bottom - top, Fraction(0)) / (height * width))
 
+    @property
+    def whole(self) -> bool:
+        """Whether the model was shown the image, but for less than a note could say in per cent."""
+        return self.seen > 0.9995
+
     def seen_pixels(self, size: tuple[int, int] | None = None) -> NDArray[np.bool_]:
         """Pixels of the original image (or of a copy in another size) whose centre lies within what was shown.
 

@@ -135,6 +135,7 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "box": stored.box,
         "extent": stored.extent,
         "seen": round(explanation.seen, 4),
+        "whole": explanation.geometry.whole,
         "stages": [{"key": s.key, "label": s.label, "about": s.about} for s in steps],
         "evidence": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
         "peaks": [[_number(float(p)) for p in peak] for peak in peaks],

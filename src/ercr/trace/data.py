@@ -83,7 +83,9 @@ class TextRows:
 
     def then(self, later: TextRows) -> TextRows:
         """These rows followed by later ones."""
-        return _Followed(self, later)
+        growing = _Growing(self)
+        growing.add(later)
+        return _Longer(growing, 2)
 
     def split(self, counts: Sequence[int]) -> list[TextRows]:
         """The rows of several samples, one after another, taken apart again."""
@@ -91,25 +93,51 @@ class TextRows:
         return [TextRows(*parts) for parts in zip(*columns, strict=True)]
 
 
-class _Followed(TextRows):
-    """Rows and later ones. A column is joined when it is read: a stream reads few of them, and at every token."""
+class _Growing:
+    """The rows of a text that grows, shared by all lengths of it that are in use.
 
-    def __init__(self, first: TextRows, later: TextRows) -> None:
-        vars(self).update(_first=first, _later=later)
+    A stream adds rows at every token and reads few columns. So a column is joined when it is read, up to the length
+    that is asked for; shorter texts read its beginning.
+    """
+
+    def __init__(self, first: TextRows) -> None:
+        self.parts = [first]
+        self.counts = [len(first.targets)]  # rows up to and with each part
+        self._joined: dict[str, tuple[int, Tensor]] = {}  # a column by name, and of how many parts
+
+    def add(self, later: TextRows) -> None:
+        self.parts.append(later)
+        self.counts.append(self.counts[-1] + len(later.targets))
+
+    def column(self, name: str, parts: int) -> Tensor:
+        """The rows of the first `parts` parts."""
+        first: Tensor = getattr(self.parts[0], name)
+        joined, column = self._joined.get(name, (1, first))
+        if joined < parts:
+            column = torch.cat([column, *(getattr(part, name) for part in self.parts[joined:parts])])
+            self._joined[name] = (parts, column)
+        return column[: self.counts[parts - 1]]
+
+
+class _Longer(TextRows):
+    """Rows that others were added to: the first parts of a growing text."""
+
+    _growing: _Growing
+    _parts: int
+
+    def __init__(self, growing: _Growing, parts: int) -> None:
+        vars(self).update(_growing=growing, _parts=parts)
 
     def __getattr__(self, name: str) -> Tensor:
         if name not in _COLUMNS:
             raise AttributeError(name)
-        parts: list[Tensor] = []
-        rows: TextRows = self
-        while isinstance(rows, _Followed) and name not in vars(rows):
-            parts.append(getattr(vars(rows)["_later"], name))
-            rows = vars(rows)["_first"]
-        joined = torch.cat([getattr(rows, name), *reversed(parts)])
-        if isinstance(rows, _Followed):
-            del vars(rows)[name]  # what is longer serves; keeping every length would take the square of the memory
-        vars(self)[name] = joined
-        return joined
+        return self._growing.column(name, self._parts)
+
+    def then(self, later: TextRows) -> TextRows:
+        if len(self._growing.parts) > self._parts:
+            return super().then(later)  # the shared text went on in another way: this one gets its own
+        self._growing.add(later)
+        return _Longer(self._growing, len(self._growing.parts))
 
 
 _COLUMNS = frozenset(column.name for column in fields(TextRows))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ercr.models.base import Adapter
 
 _HEAD_ROWS = 8192  # rows of the head in float32 at once
-_WIDE = "out_dtype" in (torch.mm.__doc__ or "")  # products of half-precision numbers that are not rounded again
+_WIDE = hasattr(torch.ops.aten.mm, "dtype")  # torch can multiply in half precision and not round the result again
 _RANK_ENTRIES = 2**23  # logits made and ranked at once; ranking takes several 8-byte copies of them
 
 

@@ -24,7 +24,7 @@ def lit(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.Image
     """A fitted picture with a map [h, w] laid over it."""
     size = (shown.height, shown.width)
     heat = geometry.to_pixels(evidence, size)
-    seen = np.ones(size, np.bool_) if geometry.seen > 0.9995 else geometry.seen_pixels(size)
+    seen = np.ones(size, np.bool_) if geometry.whole else geometry.seen_pixels(size)
     return overlay(shown, heat, seen, 0.7, "inferno")
 
 

@@ -1,6 +1,8 @@
 """Composed pictograms with exact masks and English captions, made from a seed; nothing is read from a picture file."""
 
-from .captions import PROMPT, Mention, counts, mentions
+from ercr.datasets.sample import PROMPT
+
+from .captions import Mention, counts, mentions
 from .dataset import Scene, SceneObject, Scenes, scene
 from .nouns import CATEGORIES, NOUNS, Noun
 

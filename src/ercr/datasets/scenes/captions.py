@@ -11,7 +11,6 @@ from .layout import COLORS, Layout, Placed
 from .nouns import NOUNS, Noun
 
 NUMBERS = ("a", "two", "three", "four", "five")
-PROMPT = "Write a one-sentence caption for this image:"
 _LARGE, _SMALL = 0.26, 0.085  # shares of the picture from which an object is called large, up to which small
 
 

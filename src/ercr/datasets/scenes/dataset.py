@@ -16,8 +16,8 @@ from torch import Tensor
 from ercr.errors import InputError
 
 from ..registry import register
-from ..sample import Sample, Samples
-from .captions import PROMPT, write_caption
+from ..sample import PROMPT, Sample, Samples
+from .captions import write_caption
 from .compose import bank_tensor, compose, pack, visible
 from .layout import SHAPES, Layout, draw_layout
 from .nouns import CATEGORIES, NOUNS

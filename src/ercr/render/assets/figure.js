@@ -38,16 +38,15 @@ export class Figure {
       "Save",
     );
     this.save.addEventListener("click", () => this.download());
-    const unseen =
-      panel.seen < 0.9995
-        ? [
-            make(
-              "p",
-              { class: "unseen" },
-              `Hatched: ${share(1 - panel.seen)} of the image, which the model was not shown.`,
-            ),
-          ]
-        : [];
+    const unseen = panel.whole
+      ? []
+      : [
+          make(
+            "p",
+            { class: "unseen" },
+            `Hatched: ${share(1 - panel.seen)} of the image, which the model was not shown.`,
+          ),
+        ];
     this.element = make(
       "figure",
       { "aria-label": `Evidence over the image, ${panel.label}` },

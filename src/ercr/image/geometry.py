@@ -28,6 +28,7 @@ Exact = tuple[Fraction, Fraction, Fraction, Fraction]  # the same, as fractions
 Floats = NDArray[np.float32]
 _HALF = Fraction(1, 2)
 _FINEST = 10**5  # denominators that a number given as a float may stand for; real ones count canvas pixels
+_PLACES = 11  # decimals of a cell to which places are read
 _WHOLE = 2**19  # entries up to which a view is read by one matrix: fewer steps, at 2 MB
 
 
@@ -237,7 +238,8 @@ def interpolation(
 
 
 def _linear(at: NDArray[np.float64], cells: int, first: int, last: int) -> NDArray[np.float64]:
-    at = np.clip(at, first, last)
+    # rounding would leave 1e-17 of a neighbour where a centre meets a cell's, and min-max would make evidence of that
+    at = np.clip(np.round(at, _PLACES), first, last)
     low = np.minimum(np.floor(at).astype(int), max(last - 1, first))
     high = np.minimum(low + 1, last)
     matrix = np.zeros((len(at), cells))

@@ -49,7 +49,8 @@ class Qwen2VL(Adapter):
         # rounding must not make a ribbon narrower than the family takes
         height, width = max(height, -(-width // _MAX_ASPECT)), max(width, -(-height // _MAX_ASPECT))
         scaled = image.resize((width, height), resample=Image.Resampling(int(self.image_processor.resample)))
-        limits = {"shortest_edge": cell * cell, "longest_edge": max(height * width, anchor_size[0] * anchor_size[1])}
+        most = (height + cell) * (width + cell)  # sides are rounded to cells, so the area may grow, too
+        limits = {"shortest_edge": cell * cell, "longest_edge": most}
         return self._process(scaled, image.size, {"size": limits})
 
     def _process(

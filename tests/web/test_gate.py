@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ercr.errors import InputError
+from ercr.web.asgi import with_headers
 from ercr.web.bodies import Endpoint, Endpoints
 from ercr.web.door import Door, allowed_hosts
 from ercr.web.folder import Folder
@@ -284,3 +285,10 @@ def test_nothing_passes_without_the_password(gate):
         assert ask(inner, "POST", f"{API}upload", b"", headers)[0] == 401
     assert len(gate[1].bodies) == before
     assert ask(inner, "GET", "/", headers=basic("anyone:pässword-and-more"))[0] == 200
+
+
+def test_no_answer_gives_other_origins_leave_to_read_it():
+    leave = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
+    start = {"type": "http.response.start", "status": 200, "headers": [*leave, (b"x-frame", b"kept")]}
+    names = {name.lower() for name, _ in with_headers(start)["headers"]}
+    assert names == {b"x-frame", b"content-security-policy", b"x-content-type-options", b"referrer-policy"}

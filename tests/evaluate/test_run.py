@@ -6,12 +6,13 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 
 import pytest
 from filelock import FileLock
 
-from ercr.errors import InputError, OutputError
+from ercr.errors import FileFormatError, InputError, OutputError
 from ercr.evaluate import Run, evaluate
 
 from .conftest import OPTIONS
@@ -53,7 +54,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(explainer, undistur
         if child.exitcode == 0:
             break
         assert child.exitcode == -signal.SIGKILL
-    assert moment == 3 + 1 + 2 * 3 + 3  # settings and their link, two parts, all rows
+    assert moment == 2 * (1 + 2 * 2 + 2)  # settings; the rows and the record of two parts; those of all rows
     assert [entry["part"] for entry in run.log()] == [0, 1]
 
 
@@ -70,12 +71,77 @@ def test_parts_that_are_lost_or_damaged_are_computed_again(explainer, undisturbe
     kept = run.part_path(0).stat().st_mtime_ns
     run.part_path(1).write_bytes(run.part_path(1).read_bytes()[:-20])
     (run.path / "log.jsonl").open("a").write('{"part": 7, "sam')
-    told = []
-    again = evaluate(explainer, out=run.path, begin=lambda *counts: told.append(counts), **OPTIONS)
+    told, said = [], []
+    again = evaluate(explainer, out=run.path, begin=lambda *counts: told.append(counts), say=said.append, **OPTIONS)
     assert rows(again) == rows(undisturbed)
     assert told == [(3, 2)]
+    assert said == [f"{run.path}: parts 1 are damaged and are computed again."]
     assert again.part_path(0).stat().st_mtime_ns == kept
     assert [entry["part"] for entry in again.log()] == [0, 1, 1]
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def swap(one, other):
+    first = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(first)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda run: flip(run.path / "rows.parquet", 500), "rows.parquet was not what the parts give"),
+        (lambda run: (run.path / "rows.parquet").write_bytes(b""), "rows.parquet was not what the parts give"),
+        (lambda run: (run.path / "rows.json").unlink(), "rows.parquet was not what the parts give"),
+        (lambda run: flip(run.part_path(0), 300), "parts 0 are damaged"),
+        (lambda run: flip(run.part_path(0).with_suffix(".json"), 20), "parts 0 are damaged"),
+        (lambda run: swap(run.part_path(0), run.part_path(1)), "parts 0, 1 are damaged"),
+    ],
+)
+def test_nothing_damaged_enters_the_rows_or_a_report(explainer, undisturbed, tmp_path, damage, told):
+    run, said = Run(shutil.copytree(undisturbed.path, tmp_path / "run")), []
+    damage(run)
+    if "rows" in told:
+        with pytest.raises(FileFormatError, match="is damaged: run the same `ercr evaluate` again"):
+            run.table()
+    evaluate(explainer, out=run.path, say=said.append, **OPTIONS)
+    assert rows(run) == rows(undisturbed)
+    assert len(said) == 1
+    assert told in said[0]
+
+
+def test_both_files_of_swapped_parts_are_noticed_in_an_unfinished_run(undisturbed, tmp_path):
+    run = Run(shutil.copytree(undisturbed.path, tmp_path / "run"))
+    (run.path / "rows.parquet").unlink()
+    assert run.table().num_rows == undisturbed.table().num_rows
+    swap(run.part_path(0), run.part_path(1))
+    swap(run.part_path(0).with_suffix(".json"), run.part_path(1).with_suffix(".json"))
+    with pytest.raises(FileFormatError, match="is damaged"):
+        run.table()
+
+
+def test_damaged_settings_are_refused_and_so_are_those_without_checksums(explainer, undisturbed, tmp_path):
+    run = Run(shutil.copytree(undisturbed.path, tmp_path / "run"))
+    path = run.path / "settings.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "threads": 7}))
+    for use in (run.table, lambda: evaluate(explainer, out=run.path, **OPTIONS)):
+        with pytest.raises(FileFormatError, match="its checksum is another"):
+            use()
+    del settings["checksum"]
+    path.write_text(json.dumps({**settings, "format": 1}))
+    for record in run.path.rglob("*.json"):
+        if record != path:
+            record.unlink()
+    assert run.table() == undisturbed.table()
+    assert not run.checked
+    with pytest.raises(InputError, match="earlier version, without checksums"):
+        evaluate(explainer, out=run.path, **OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +190,41 @@ def test_only_one_process_writes_a_run(explainer, undisturbed):
     evaluate(explainer, out=undisturbed.path, **OPTIONS)
 
 
-def test_a_folder_with_other_things_in_it_is_left_alone(explainer, tmp_path):
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(OutputError, match=r"holds other files \(thesis.tex\)"):
+@pytest.mark.parametrize("name", ["thesis.tex", ".env.local", ".rows.parquet.bak", "rows.parquet", "parts/mine.txt"])
+def test_a_folder_with_other_things_in_it_is_left_alone(explainer, tmp_path, name):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / name).write_text("x")
+    with pytest.raises(OutputError, match="holds other files") as caught:
         evaluate(explainer, out=tmp_path, **OPTIONS)
+    assert (tmp_path / name).name in str(caught.value)
     with pytest.raises(OutputError):
-        evaluate(explainer, out=tmp_path / "thesis.tex", **OPTIONS)
+        evaluate(explainer, out=tmp_path / name, **OPTIONS)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == sorted({"parts", name})
+    assert (tmp_path / name).read_text() == "x"
+
+
+def test_a_refused_run_removes_nothing(explainer, undisturbed, tmp_path):
+    run = Run(shutil.copytree(undisturbed.path, tmp_path / "run"))
+    left = run.path / ".rows.parquet.0123456789abcdef.ercr"  # of a killed process
+    left.write_text("half")
+    with pytest.raises(InputError, match="other settings"):
+        evaluate(explainer, out=run.path, **{**OPTIONS, "limit": 2})
+    assert left.exists()
+    mine = run.path / ".env.local"
+    mine.write_text("x")
+    with pytest.raises(OutputError, match=r"holds other files \(.env.local\)"):
+        evaluate(explainer, out=run.path, **OPTIONS)
+    assert (left.exists(), mine.read_text()) == (True, "x")
+    mine.unlink()
+    evaluate(explainer, out=run.path, **OPTIONS)
+    assert not left.exists()
+
+
+def test_a_lock_that_is_not_a_runs_is_left_alone(explainer, tmp_path):
+    (tmp_path / ".lock").write_text("mine")
+    with pytest.raises(OutputError, match="not the lock of a run"):
+        evaluate(explainer, out=tmp_path, **OPTIONS)
+    assert (tmp_path / ".lock").read_text() == "mine"
 
 
 def test_a_run_opens_again(undisturbed, tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from ercr.evaluate.run import as_table
+from ercr.evaluate import Run
+from ercr.evaluate.settings import FORMAT
 from ercr.metrics.protocol import Protocol
 
 CURVE = [step / 20 for step in range(21)]
@@ -35,6 +33,7 @@ def make_run(
     failed: tuple[int, ...] = (),
     finished: bool = True,
     seed: int = 0,
+    dtype: str | None = None,
 ) -> list[dict]:
     """Write a run and return its rows."""
     budgets = budgets or []
@@ -44,7 +43,7 @@ def make_run(
         kept = [word for word in WORDS if rng.random() < 0.8]
         for method in methods:
             rows += _sample(index, method, kept, budgets, suppression, index in failed, rng)
-    _write(folder, rows, methods, model, dataset, images, protocol, budgets, suppression, finished)
+    _write(folder, rows, methods, model, dataset, images, protocol, budgets, suppression, finished, dtype)
     return rows
 
 
@@ -94,11 +93,10 @@ def _scores(better, budgets, rng):
     }
 
 
-def _write(folder, rows, methods, model, dataset, images, protocol, budgets, suppression, finished):
-    (folder / "parts").mkdir(parents=True)
+def _write(folder, rows, methods, model, dataset, images, protocol, budgets, suppression, finished, dtype):
     settings = {
-        "format": 1,
-        "model": {"name": model},
+        "format": FORMAT,
+        "model": {"name": model} | ({"dtype": dtype} if dtype else {}),
         "dataset": {"spec": dataset, "samples": images, "fingerprint": f"{dataset.partition(':')[0]}-{images}"},
         "methods": [{"spec": method} for method in methods],
         "protocol": Protocol.parse(protocol).to_dict(),
@@ -110,9 +108,9 @@ def _write(folder, rows, methods, model, dataset, images, protocol, budgets, sup
         "suppression": suppression,
         "versions": {"ercr": "0.1.0", "torch": "2.13.0"},
     }
-    (folder / "settings.json").write_text(json.dumps(settings))
-    if finished:
-        pq.write_table(as_table(rows), folder / "rows.parquet")
-    else:
-        half = [row for row in rows if row["index"] < images // 2]
-        pq.write_table(as_table(half), folder / "parts" / "part-000000.parquet")
+    run, part = Run(folder), range(images if finished else images // 2)
+    with run.locked():
+        run.claim(settings)
+        run.write_part(0, part, [row for row in rows if row["index"] in part])
+        if finished:
+            run.finish([part])

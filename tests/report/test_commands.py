@@ -53,13 +53,10 @@ def test_an_unfinished_run_is_reported_as_such(run, tmp_path):
     assert "6 images of 12, unfinished" in document["sections"][0]["tables"][0]["facts"][0]
 
 
-def test_runs_of_a_model_in_other_precision_are_pointed_out(run, folder, tmp_path):
-    make_run(tmp_path / "other", ["cam", "attention"])
-    for path, dtype in ((folder, "bfloat16"), (tmp_path / "other", "float32")):
-        settings = json.loads((path / "settings.json").read_text())
-        settings["model"]["dtype"] = dtype
-        (path / "settings.json").write_text(json.dumps(settings))
-    document = json.loads(run("report", folder, tmp_path / "other", "--json")[1])
+def test_runs_of_a_model_in_other_precision_are_pointed_out(run, tmp_path):
+    for name, dtype in (("one", "bfloat16"), ("other", "float32")):
+        make_run(tmp_path / name, ["cam", "attention"], dtype=dtype)
+    document = json.loads(run("report", tmp_path / "one", tmp_path / "other", "--json")[1])
     assert "dtype bfloat16 and float32" in document["warnings"][0]
 
 

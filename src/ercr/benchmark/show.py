@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+from ercr.files.writing import write_atomic
 
 Points = list[tuple[float, float]]
 _AXES = {
@@ -13,6 +16,7 @@ _AXES = {
     "residual": "tokens of the answer",
 }
 _BATCH = "batch size"
+FILES = ("benchmark.json", "benchmark.md", "bulk.png", *(f"growth-{kind}.png" for kind in _AXES))
 _UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
 _STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
 
@@ -159,6 +163,8 @@ def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Point
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=130, facecolor="white")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, facecolor="white")
+    write_atomic(path, buffer.getvalue())
     plt.close(figure)
     return path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
-from ercr.commands.output import check_outputs, emit_data, make_folder, notes, results
+from ercr.commands.output import check_outputs, emit_data, notes, results
 from ercr.errors import InputError
 from ercr.zoo.defaults import default_model
 
@@ -51,7 +51,10 @@ def benchmark(
     check_outputs([], as_json)
     names = _methods(methods)
     if out is not None:
-        make_folder(out)
+        from ercr.benchmark.show import FILES
+        from ercr.files.folders import make_results_folder
+
+        make_results_folder(out, FILES, FILES[0])
     explainer = _explainer(model, shape, device, dtype)
     if compile_ and explainer.adapter.device.type != "cuda":
         raise InputError("Captured graphs need a GPU: leave --compile away.")

@@ -17,11 +17,12 @@ from ercr.commands.evaluate import evaluate
 from ercr.commands.explain import explain, show_saved
 from ercr.commands.figure import figure
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
-from ercr.commands.output import check_outputs, emit_data, make_folder, notes, results, show, working
+from ercr.commands.output import check_outputs, emit_data, notes, results, show, working
 from ercr.commands.report import report
 from ercr.commands.reproduce import reproduce
 from ercr.commands.serve import serve
 from ercr.errors import ErcrError
+from ercr.files.folders import make_results_folder
 from ercr.version import __version__
 from ercr.zoo.defaults import default_model
 
@@ -73,12 +74,13 @@ def demo(
     from ercr.commands import demo as demonstration
 
     check_outputs([], as_json)
+    # `make photo-demo` writes its page there, too
+    make_results_folder(out, demonstration.FILES, "explanation.ercr", beside=("photo.html",))
     began = time.perf_counter()
     explainer = load_model(choose_model(model, default_model(drawn=True)), "auto", "auto")
     loaded = time.perf_counter()
     with working("Drawing"):
         drawn = demonstration.draw(seed)
-    make_folder(out)
     started = time.perf_counter()
     with working("Explaining"):
         explanation = demonstration.explain(explainer, drawn)

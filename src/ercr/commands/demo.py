@@ -14,6 +14,7 @@ from ercr.files.writing import write_atomic
 if TYPE_CHECKING:
     from ercr.datasets.scenes import Scene
 
+FILES = ("evidence.png", "report.html", "explanation.ercr")
 _WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
 
 
@@ -32,13 +33,13 @@ def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
     """The result as picture, page and saved explanation."""
     from ercr.render.strip import strip
 
-    files = [folder / "evidence.png", folder / "report.html", folder / "explanation.ercr"]
+    files = [folder / name for name in FILES]
+    explanation.save(files[2])
     buffer = io.BytesIO()
     words = object_words(explanation, drawn)
     strip(explanation, words).save(buffer, format="PNG")
     write_atomic(files[0], buffer.getvalue())
     explanation.to_html(files[1], max(words, key=lambda word: word.evidence, default=None))
-    explanation.save(files[2])
     return files
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model
-from ercr.commands.output import emit_data, notes, results
+from ercr.commands.output import emit_data, notes, results, say
 from ercr.errors import InputError
 from ercr.zoo.defaults import model_for_dataset
 
@@ -85,6 +85,7 @@ def evaluate(
                 retry_failed=retry_failed,
                 begin=begin,
                 progress=bar.advance,
+                say=say,
                 protocol=protocol,
                 answers=answers,
                 max_new_tokens=max_new_tokens,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ercr.errors import InputError, OutputError
+from ercr.errors import InputError
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
@@ -22,11 +22,9 @@ SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
 Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
 
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+def say(text: str) -> None:
+    """A sentence to standard error, as it is."""
+    notes.print(text, markup=False, soft_wrap=True)
 
 
 def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:

@@ -17,6 +17,7 @@ from ercr.report.build import TABLES, build
 from ercr.report.cells import slug
 from ercr.report.document import Report
 from ercr.report.sections.efficiency import FIGURES, FILE
+from ercr.version import __version__
 
 ALL = "all"
 PICTURES, TOKENS = 3, 32  # that methods are timed on, and the length of the answers
@@ -165,6 +166,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
     """Time the efficiency table's rows on the first pictures of a dataset into a `benchmark.json`."""
     from ercr.benchmark.rows import TABLE, Bench, table
     from ercr.datasets.registry import open_dataset
+    from ercr.files.folders import make_results_folder
     from ercr.files.writing import write_atomic
 
     samples = open_dataset(dataset)[:pictures]
@@ -178,6 +180,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
     model = explainer.adapter.model
     content = {
         "format": 1,
+        "ercr": __version__,
         "model": explainer.name,
         "device": _device(explainer.adapter.device),
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -186,7 +189,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
         "new_tokens": TOKENS,
         "rows": rows,
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_results_folder(folder, [FILE], FILE)
     write_atomic(folder / FILE, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
     return folder
 

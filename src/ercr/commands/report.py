@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ercr.commands.options import JsonOption
-from ercr.commands.output import make_folder, notes, results, working
+from ercr.commands.output import notes, results, working
 from ercr.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,11 +41,12 @@ def report(
 
     try:
         from ercr.report.build import build
+        from ercr.report.write import prepare
     except ModuleNotFoundError as error:
         raise InputError(f"Reports need {error.name}: pip install 'ercr[evaluate]'.") from None
     check_outputs([], as_json)
     if out is not None:
-        make_folder(out)
+        prepare(out)
     with working("Reading the runs"):
         made = build(runs, reference, paper)
     deliver(made, out, form, as_json)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ercr.commands.evaluate import Bar, read_batch_size
 from ercr.commands.options import JsonOption
-from ercr.commands.output import emit_data, make_folder, notes, results
+from ercr.commands.output import emit_data, notes, results, say
 from ercr.commands.report import FormatOption, deliver
 from ercr.errors import InputError
 
@@ -46,6 +46,7 @@ def reproduce(
     """Measure one of the paper's tables with your models and data; an interrupted run goes on where it stopped."""
     from ercr.commands import paper_runs as tables
     from ercr.commands.output import check_outputs
+    from ercr.report.write import prepare
 
     check_outputs([], as_json)
     if listed:
@@ -54,7 +55,7 @@ def reproduce(
     if table is None:
         raise InputError("Name a table, such as ablation; `ercr reproduce --list` says what there is.")
     tables.jobs(table, protocol)
-    make_folder(out)
+    prepare(out)
     _be_quiet()
     made = tables.reproduce(
         table,
@@ -90,7 +91,7 @@ class _Watched:
     def __call__(self, what: str, call: Any) -> Any:
         notes.print(what, markup=False, style="dim", soft_wrap=True)
         with Bar() as bar:
-            return call(begin=bar.begin, progress=bar.advance)
+            return call(begin=bar.begin, progress=bar.advance, say=say)
 
 
 def _list(protocol: str, as_json: str | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,7 @@ def evaluate(
     retry_failed: bool = False,
     begin: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] = warnings.warn,
     **options: Any,
 ) -> Run:
     """Evaluate methods on a dataset into the folder `out`; what is there already is kept, and only the rest computed.
@@ -42,7 +44,7 @@ def evaluate(
     `model` is a name or an `Explainer`, `dataset` is `name:where` or a sequence of samples, `methods` a list such as
     `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). Samples that failed
     stay as they are unless `retry_failed`. `begin` is told how many samples there are and how many are done,
-    `progress` every part that is finished.
+    `progress` every part that is finished, `say` hears of files that were damaged and are made again.
     """
     plan, samples = _plan(model, dataset, methods, options)
     choose("engine", engine, "local", "ray")
@@ -57,20 +59,27 @@ def evaluate(
     if not parts:
         raise InputError(f"The dataset {plan.dataset} has no samples.")
     with run.locked():
-        run.check(plan.settings(samples))
+        settings = plan.settings(samples)
+        run.check(settings)
+        run.tidy()
+        kept = list(run.whole_parts(parts))
+        missing = [number for number in range(len(parts)) if number not in kept]
+        if damaged := [str(number) for number in missing if run.part_path(number).exists()]:
+            say(f"{run.path}: parts {', '.join(damaged)} are damaged and are computed again.")
         if retry_failed:
-            run.forget_failures()
-        missing = [number for number in range(len(parts)) if not run.has(number)]
+            kept = run.forget_failures(kept)
+            missing = [number for number in range(len(parts)) if number not in kept]
         if begin is not None:
             begin(plan.count(samples), plan.count(samples) - sum(len(parts[number]) for number in missing))
         if missing:
-            done = _compute(model, samples, plan, run, missing, batch_size, engine, workers)
+            done = _compute(model, samples, plan, settings, run, missing, batch_size, engine, workers)
             for part in done:
                 run.note(asdict(part))
                 if progress is not None:
                     progress(part)
-        if missing or not run.complete:
-            run.finish(len(parts))
+        finished = run.complete and not missing
+        if run.finish(parts) and finished:
+            say(f"{run.path}: rows.parquet was not what the parts give and was put together again.")
     return run
 
 
@@ -88,6 +97,7 @@ def _compute(
     model: str | Explainer,
     samples: Sequence[Sample],
     plan: Plan,
+    settings: Mapping[str, Any],
     run: Run,
     missing: Sequence[int],
     batch_size: BatchSize,
@@ -102,4 +112,4 @@ def _compute(
     from ercr.evaluate.worker import load_explainer
 
     explainer = load_explainer(plan) if isinstance(model, str) else model
-    return run_here(explainer, samples, plan, run, missing, batch_size)
+    return run_here(explainer, samples, plan, settings, run, missing, batch_size)

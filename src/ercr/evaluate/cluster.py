@@ -84,8 +84,9 @@ class _PartWorker:
         from ercr.evaluate.worker import Worker, load_explainer
 
         plugins.load_files(self.plugin_files)
-        explainer = load_explainer(self.plan)
-        return Worker(explainer, open_dataset(self.plan.dataset), self.plan, Run(self.folder), self.batch_size)
+        explainer, dataset = load_explainer(self.plan), open_dataset(self.plan.dataset)
+        settings = self.plan.settings(dataset)
+        return Worker(explainer, dataset, self.plan, settings, Run(self.folder), self.batch_size)
 
 
 def _ray() -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ercr.datasets.sample import Sample
 from ercr.evaluate.plan import Plan
@@ -13,9 +14,15 @@ from ercr.explaining.explainer import Explainer
 
 
 def run_here(
-    explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, missing: Sequence[int], batch_size: BatchSize
+    explainer: Explainer,
+    dataset: Sequence[Sample],
+    plan: Plan,
+    settings: Mapping[str, Any],
+    run: Run,
+    missing: Sequence[int],
+    batch_size: BatchSize,
 ) -> Iterator[Done]:
     """Compute the missing parts in order."""
-    worker = Worker(explainer, dataset, plan, run, batch_size)
+    worker = Worker(explainer, dataset, plan, settings, run, batch_size)
     for number, following in zip(missing, [*missing[1:], None], strict=True):
         yield worker.part(number, following)

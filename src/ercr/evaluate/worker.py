@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +50,15 @@ class Worker:
     """Evaluates parts of a run with one model."""
 
     def __init__(
-        self, explainer: Explainer, dataset: Sequence[Sample], plan: Plan, run: Run, batch_size: BatchSize
+        self,
+        explainer: Explainer,
+        dataset: Sequence[Sample],
+        plan: Plan,
+        settings: Mapping[str, Any],
+        run: Run,
+        batch_size: BatchSize,
     ) -> None:
+        """`settings` are what the plan says of this dataset; they are told once, as they hash all annotations."""
         self.explainer, self.plan, self.run = explainer, plan, run
         masks = Protocol.parse(plan.protocol).masks
         self.dataset = dataset.reading(masks) if isinstance(dataset, Samples) else dataset
@@ -60,7 +67,7 @@ class Worker:
         self.plain = {m: p for m in plan.methods if (p := without_context(m))} if plan.suppression else {}
         if run.threads is not None:
             torch.set_num_threads(run.threads)  # on a CPU their number decides over last digits
-        run.claim(with_model(plan.settings(dataset), explainer))
+        run.claim(with_model(settings, explainer))
         # pictures are read one at a time, a part ahead of the model
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ercr-read")
         self._read: dict[int, Future[list[Loaded]]] = {}
@@ -72,7 +79,7 @@ class Worker:
             if wanted is not None and wanted not in self._read:
                 self._read[wanted] = self._reader.submit(self._load, self.parts[wanted])
         rows = self.rows(self._read.pop(number).result())
-        self.run.write_part(number, rows)
+        self.run.write_part(number, self.parts[number], rows)
         failed = len({row["index"] for row in rows if row["status"] == "failed"})
         return Done(number, len(self.parts[number]), failed, round(time.perf_counter() - started, 3))
 

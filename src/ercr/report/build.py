@@ -124,6 +124,8 @@ def _warnings(runs: Sequence[Evaluated]) -> list[str]:
         changed = _changes(one, other) if (one.model, one.dataset) == (other.model, other.dataset) else []
         if changed:
             found.append(f"{one.path} and {other.path} were run differently: {'; '.join(changed[:3])}.")
+    unchecked = "was written by an earlier version, without checksums: damage to it goes unnoticed."
+    found += [f"{run.path} {unchecked}" for run in runs if not run.checked]
     nothing = [str(run.path) for run in runs if not run.images]
     return found + [f"{path} has no rows yet." for path in nothing]
 

@@ -54,6 +54,7 @@ class Evaluated:
     path: Path
     settings: dict[str, Any]
     finished: bool
+    checked: bool  # its files carry checksums
     protocol: Protocol
     scores: dict[str, Scores]
     text: Pooled = field(default_factory=Pooled)  # rouge_l, meteor
@@ -121,7 +122,8 @@ def read_run(folder: str | Path) -> Evaluated:
     try:
         methods = [entry["spec"] for entry in settings["methods"]]
         protocol = Protocol.from_dict(settings["protocol"])
-        evaluated = Evaluated(path, settings, run.complete, protocol, {m: Scores(read(m)) for m in methods})
+        scores = {method: Scores(read(method)) for method in methods}
+        evaluated = Evaluated(path, settings, run.complete, run.checked, protocol, scores)
         budgets = [float(share) for share in settings.get("budgets") or ()]
         _ = evaluated.name, evaluated.samples, evaluated.spec
     except (KeyError, TypeError, ValueError) as error:
@@ -133,8 +135,7 @@ def read_run(folder: str | Path) -> Evaluated:
 
 def _batches(run: Run) -> Iterator[pa.RecordBatch]:
     """The columns that figures are made of, some rows at a time; maps and answers stay on disk."""
-    files = [run.path / "rows.parquet"] if run.complete else sorted((run.path / "parts").glob("part-*.parquet"))
-    for path in files:
+    for path in run.sources():
         try:
             with pq.ParquetFile(path) as file:
                 missing = [name for name in sums.COLUMNS if name not in file.schema_arrow.names]

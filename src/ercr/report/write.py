@@ -6,17 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ercr.errors import OutputError
+from ercr.files.folders import make_results_folder
 from ercr.files.writing import write_atomic
 from ercr.report import plots
 from ercr.report.document import Report
 from ercr.report.formats import data, html, latex, markdown
 
+_MARK = "report.json"
+_FILES = (_MARK, "report.html", "report.md", "report.tex", "tables", "plots")
 FORMATS: dict[str, Callable[[Report], str]] = {
     "markdown": markdown.render,
     "latex": latex.render,
     "html": lambda report: html.render(report, pictures(report)),
     "json": data.to_json,
 }
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder of a report, or refuse one that holds anything else but runs."""
+    make_results_folder(folder, _FILES, _MARK, beside=("runs",))
 
 
 def pictures(report: Report) -> dict[str, str]:
@@ -27,9 +35,11 @@ def pictures(report: Report) -> dict[str, str]:
 def write(report: Report, folder: Path) -> list[Path]:
     """Every file of a report; returns the three that people open first."""
     drawn = plots.available()
+    prepare(folder)
+    write_atomic(folder / _MARK, data.to_json(report).encode())
     try:
-        for part in ("", "tables", *(["plots"] if drawn and report.plots() else [])):
-            (folder / part).mkdir(parents=True, exist_ok=True)
+        for part in ("tables", *(["plots"] if drawn and report.plots() else [])):
+            (folder / part).mkdir(exist_ok=True)
     except OSError as error:
         raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
     for table in report.tables():
@@ -41,8 +51,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         "report.html": FORMATS["html"](report),
         "report.md": markdown.render(report, drawn),
         "report.tex": latex.render(report, drawn),
-        "report.json": data.to_json(report),
     }
     for name, text in whole.items():
         write_atomic(folder / name, text.encode())
-    return [folder / name for name in whole]
+    return [folder / name for name in (*whole, _MARK)]

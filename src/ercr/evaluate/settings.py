@@ -1,0 +1,69 @@
+"""What `settings.json` says of a run: written with a checksum, read back whole, compared; needs no model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import FileFormatError
+from ercr.files.plain import read_plain
+
+FORMAT = 2  # since 2 settings, parts and rows carry checksums
+_CHECKSUM = "checksum"
+# told for the reader; the fingerprint says whether the dataset is the same
+_TOLD = "dataset.spec"
+
+
+def with_checksum(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they are stored."""
+    plain = {key: value for key, value in settings.items() if key != _CHECKSUM}
+    return {**plain, _CHECKSUM: _checksum(plain)}
+
+
+def as_bytes(settings: Mapping[str, Any]) -> bytes:
+    return (json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a run, or a sentence about what is wrong with them; those of earlier versions are not checked."""
+    found = read_json(path)
+    if not isinstance(found.get("format"), int):
+        raise FileFormatError(f"{path} is not that of an evaluation: it names no format.")
+    checked = _CHECKSUM in found or found["format"] != 1
+    if checked and found.get(_CHECKSUM) != with_checksum(found)[_CHECKSUM]:
+        raise FileFormatError(f"{path} is damaged (its checksum is another): evaluate into a new folder.")
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a plain file."""
+    try:
+        found = json.loads(read_plain(path, error=FileFormatError).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{path} is not that of an evaluation: it holds no JSON object.")
+    return found
+
+
+def _checksum(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """What differs, one `name was …, is now …` each; facts that only the old ones have (of a loaded model) do not."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        inner = [differences(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
+        return [line for lines in inner for line in lines]
+    return [] if old == new or name in (_TOLD, _CHECKSUM) else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value) or "nothing"
+    return str(value["spec"] if isinstance(value, dict) and "spec" in value else value)

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from ercr import plugins
 from ercr.commands.benchmark import benchmark
+from ercr.commands.convert import convert
 from ercr.commands.evaluate import evaluate
 from ercr.commands.explain import explain, show_saved
 from ercr.commands.figure import figure
@@ -60,6 +61,7 @@ def root(
 
 
 app.command()(explain)
+app.command()(convert)
 app.command(name="show")(show_saved)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ercr.errors import CheckpointError, InputError
 from ercr.models.base import Adapter
+from ercr.models.convert import must_be_converted
 from ercr.models.registry import adapter_class
 from ercr.models.updates import is_update, load_updated
 
@@ -26,10 +27,11 @@ _NO_PICKLES = (
 
 def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapter:
     """Load model, tokenizer, image processor and chat template of a checkpoint folder or hub id."""
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
 
     folder = Path(name)
     if folder.is_dir():
+        _refuse_remote_code(_read_json(folder / "config.json") if (folder / "config.json").exists() else {}, name)
         _check_folder(folder)
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
         raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
@@ -38,6 +40,7 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     source = _source(revision)
     importlib.import_module("ercr.models.towers.efficientnet_lite")  # a tower that configurations may name
     with _translated_errors(name):
+        _refuse_remote_code(PretrainedConfig.get_config_dict(name, **source)[0], name)
         config = AutoConfig.from_pretrained(name, **source)
         adapter = adapter_class(config.model_type)
         parts = _load_parts(name, revision)
@@ -52,6 +55,13 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
 def _source(revision: str | None) -> dict[str, Any]:
     """Options of every loader: the revision, and no code from the checkpoint, which is not asked about either."""
     return {"trust_remote_code": False, **({"revision": revision} if revision else {})}
+
+
+def _refuse_remote_code(stated: dict[str, Any], name: str) -> None:
+    """Say which command rewrites a checkpoint that transformers cannot open without code from elsewhere."""
+    advice = must_be_converted(stated.get("model_type"), name)
+    if advice:
+        raise CheckpointError(advice)
 
 
 def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:

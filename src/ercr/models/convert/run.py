@@ -1,0 +1,158 @@
+"""One conversion from a folder or a hub id to a folder, resumable; the new folder is complete when it has a config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ercr.errors import CheckpointError, OutputError
+from ercr.files.writing import write_atomic
+from ercr.models.convert import internvl, weights
+
+Progress = Callable[[int, int], None]  # bytes read, bytes in all
+_KINDS = {internvl.MODEL_TYPE: internvl}
+_MARK = ".ercr-converting.json"  # which checkpoint an unfinished folder belongs to
+
+
+def must_be_converted(model_type: str | None, name: str) -> str | None:
+    """What to do with a checkpoint of a type that only remote code can run, if it can be converted."""
+    if model_type not in _KINDS:
+        return None
+    return (
+        f"The checkpoint {name} needs remote code, which is not run here: convert it with "
+        f"`ercr convert {name} --out FOLDER` and use that folder."
+    )
+
+
+def convert(source: str, out: Path, revision: str | None = None, progress: Progress = lambda done, total: None) -> Path:
+    """Write the checkpoint anew for transformers' own class; call again to go on after a stop."""
+    folder = _local(source, revision)
+    config = _read(folder / "config.json")
+    kind = _KINDS.get(str(config.get("model_type")))
+    if kind is None:
+        raise CheckpointError(
+            f"Checkpoints of type {config.get('model_type')!r} need no conversion, or cannot be converted: "
+            f"{', '.join(_KINDS)} can."
+        )
+    kind.check(config)
+    sources = weights.shards(folder)
+    _begin(out, _fingerprint(folder, sources))
+    weights.check_space(sources, out)
+    tokenizer = kind.tokenizer(folder, config)
+    image, end = (_number(tokenizer, token) for token in (kind.IMAGE_TOKEN, kind.END_TOKEN))
+    settings = _described(partial(kind.configuration, config, image, end))
+    total, done = sum(path.stat().st_size for path in sources), 0
+    progress(0, total)
+
+    def told(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    places = weights.rewrite(sources, out, partial(kind.renamed, config=config), told)
+    _compare(settings, weights.shapes(out, places))
+    weights.write_index(out, places)
+    tokenizer.save_pretrained(out)
+    template = kind.chat_template(config)
+    _write(out / "preprocessor_config.json", kind.image_processor(config))
+    _write(out / "processor_config.json", {"processor_class": "InternVLProcessor"})
+    _write(out / "generation_config.json", _generation(folder, end))
+    write_atomic(out / "chat_template.jinja", template.encode())
+    _write(out / "config.json", {**settings.to_dict(), "ercr_converted_from": source})  # last: now it is a checkpoint
+    (out / _MARK).unlink(missing_ok=True)
+    return out
+
+
+def _described(build: Callable[[], Any]) -> Any:
+    """A configuration or model that config.json describes; what is wrong with it in one sentence."""
+    try:
+        return build()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"config.json describes no model that can be built: {error!r}.") from None
+
+
+def _local(source: str, revision: str | None) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or source.startswith((".", "~")) or source.count("/") != 1:
+        raise CheckpointError(f"There is no checkpoint folder {source}, and it is not a hub id like 'owner/model'.")
+    from huggingface_hub import snapshot_download
+
+    kinds = ["*.json", "*.safetensors", "tokenizer.model", "merges.txt", "vocab.json"]
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=kinds))
+    except Exception as error:  # the hub's library raises many kinds
+        raise CheckpointError(f"{source} cannot be fetched: {str(error).splitlines()[0]}") from None
+
+
+def _begin(out: Path, fingerprint: str) -> None:
+    """A new folder, or one that an earlier try with the same checkpoint left behind."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {out} cannot be made: {error.strerror or error}.") from None
+    mark = out / _MARK
+    if mark.is_file() and _read(mark).get("checkpoint") != fingerprint:
+        raise OutputError(f"{out} holds an unfinished conversion of another checkpoint: choose another folder.")
+    if not mark.is_file() and any(out.iterdir()):
+        raise OutputError(f"{out} is not empty: choose a new folder.")
+    _write(mark, {"checkpoint": fingerprint})
+
+
+def _fingerprint(folder: Path, sources: list[Path]) -> str:
+    state = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sources:
+        with open(path, "rb") as file:
+            state.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(2**16))
+    return state.hexdigest()
+
+
+def _number(tokenizer: Any, token: str) -> int:
+    found = tokenizer.convert_tokens_to_ids(token)
+    if not isinstance(found, int) or found == tokenizer.unk_token_id:
+        raise CheckpointError(f"The tokenizer has no token {token!r}, so this checkpoint cannot be converted.")
+    return found
+
+
+def _compare(settings: Any, found: dict[str, tuple[int, ...]]) -> None:
+    """The new files must hold exactly the tensors that transformers' class has."""
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    with torch.device("meta"):
+        model = _described(partial(AutoModelForImageTextToText.from_config, settings))
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if settings.tie_word_embeddings:
+        wanted.pop("lm_head.weight", None)
+        found.pop("lm_head.weight", None)
+    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if wrong:
+        raise CheckpointError(
+            f"The weights do not fit transformers' class in {len(wrong)} places, first {wrong[0]!r}: "
+            f"{found.get(wrong[0])} where {wanted.get(wrong[0])} belongs."
+        )
+
+
+def _generation(folder: Path, end: int) -> dict[str, Any]:
+    path = folder / "generation_config.json"
+    stated = _read(path) if path.is_file() else {}
+    ends = stated.get("eos_token_id", [])
+    ends = [ends] if isinstance(ends, int) else list(ends)
+    return {"eos_token_id": [end, *(token for token in ends if token != end)]}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    return data if isinstance(data, dict) else {}
+
+
+def _write(path: Path, data: dict[str, Any]) -> None:
+    write_atomic(path, json.dumps(data, indent=2, ensure_ascii=False).encode())

@@ -111,7 +111,7 @@ def _shares(
 
 
 def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
-    """PCR (eqs. 8 to 13): subtract the fitted context map of the preceding words, clip, filter."""
+    """PCR (eqs. 10 to 18): subtract the fitted context map of the preceding words, clip, filter."""
     maps = evidence[tokens]
     weights, relevance = context_weights(trace, tokens, settings)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], settings.eps)

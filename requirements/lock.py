@@ -63,7 +63,7 @@ def _needed(extra: str) -> list[str]:
 
 
 def _locked(requirements: list[str], *options: str, pins: dict[str, str] | None = None) -> dict[str, str]:
-    """The entry of every package of a resolution, by name; `pins` are entries of another one that it must agree with."""
+    """The entry of every package of a resolution, by name; it agrees with `pins`, the entries of another."""
     text = "\n".join(requirements)
     constraints = HERE / ".pins.txt"
     constraints.write_text("\n".join(entry.split(" \\")[0] for entries in _by_name(pins) for entry in entries))

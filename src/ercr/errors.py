@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 from ercr.printable import one_line
 
@@ -62,6 +63,22 @@ class ModelStateError(ErcrError):
 
 class Cancelled(ErcrError):
     """A run was stopped half-way because nobody waits for its result any more."""
+
+
+class MissingExtra(InputError, ImportError):
+    """Packages are not installed that only some of the work needs."""
+
+
+def missing(what: str, extra: str) -> MissingExtra:
+    """The error for a missing extra. Nothing is on PyPI yet, so what works is an installation from the sources."""
+    place = "./zoo" if extra == "zoo" else f"'.[{extra}]'"
+    return MissingExtra(f"{what}: run pip install {place} in ercr's source folder.")
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Refuse early where a module of an extra is not installed; it is looked for and not loaded."""
+    if any(find_spec(module) is None for module in modules):
+        raise missing(what, extra)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

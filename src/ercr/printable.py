@@ -13,6 +13,11 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(lambda found: _written_out(found[0]), text)
 
 
+def json_text(document: str) -> str:
+    """A JSON document with the same characters written as JSON writes them: what is read back is the same."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
 def one_line(text: str) -> str:
     """The same on one line."""
     return printable(re.sub(r"[\r\n\t]+", " ", text))

@@ -209,7 +209,7 @@ def test_missing_pictograms_are_named_in_one_sentence(monkeypatch: pytest.Monkey
     with pytest.raises(ImportError) as raised:
         load_bank()
     said = str(raised.value)
-    assert "pip install 'ercr[scenes]'" in said
+    assert "pip install '.[scenes]'" in said
     assert "\n" not in said
     assert said.endswith(".")
     with pytest.raises(FileNotFoundError, match="No pictogram style"):

@@ -58,5 +58,5 @@ def test_workers_need_names(explainer, tmp_path):
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install 'ercr\[ray\]'"):
+    with pytest.raises(InputError, match=r"pip install '.\[ray\]'"):
         _ray()

@@ -24,8 +24,20 @@ def test_the_installed_tagger_and_lemmatizer_know_english():
 def test_without_any_tagger_the_error_says_what_to_install(monkeypatch):
     for name in ("_nltk_tagger", "_spacy"):
         monkeypatch.setattr(module, name, lambda: None)
-    with pytest.raises(module.InputError, match=r"ercr\[evaluate\]"):
+    with pytest.raises(module.InputError, match=r"\.\[evaluate\]"):
         english.__wrapped__()
+
+
+def test_another_content_under_the_name_of_the_copied_model_is_refused(tmp_path, monkeypatch):
+    """The copy on PyPI is a stranger's, so its files are compared; no code of its package runs."""
+    pytest.importorskip("spacy")
+    home = tmp_path / module._COPY
+    (home / module._COPY_FOLDER).mkdir(parents=True)
+    (home / "__init__.py").write_text("raise SystemExit('imported')")
+    (home / module._COPY_FOLDER / "meta.json").write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(module.InputError, match="not the one that scores are defined with"):
+        module._checked_copy()
 
 
 def test_matching_follows_its_three_rules():

@@ -27,7 +27,7 @@ def run(monkeypatch, capsys):
 
 def test_without_the_extra_one_sentence_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert run() == (2, "error: The page needs Gradio: pip install 'ercr[serve]'.")
+    assert run() == (2, "error: The page needs Gradio: run pip install '.[serve]' in ercr's source folder.")
 
 
 def test_wrong_options_are_refused_before_anything_is_built(run):

@@ -13,6 +13,7 @@ import typer
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
 from ercr.commands.output import check_outputs, emit_data, notes, results
 from ercr.errors import InputError
+from ercr.printable import printable
 from ercr.zoo.defaults import default_model
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def benchmark(
     if results.is_terminal:
         results.print(Markdown(markdown(document)))
     else:
-        print(markdown(document), end="")
+        print(printable(markdown(document)), end="")
 
 
 def _methods(text: str) -> list[str]:

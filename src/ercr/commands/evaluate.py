@@ -12,12 +12,13 @@ from rich.table import Column, Table
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model
 from ercr.commands.output import emit_data, notes, results, say
-from ercr.errors import InputError
+from ercr.errors import InputError, require
 from ercr.zoo.defaults import model_for_dataset
 
 if TYPE_CHECKING:
     from ercr.evaluate import Done, Run
 
+NEEDED = ("pyarrow", "cv2", "scipy", "rouge", "rouge_score")  # modules of the extra `evaluate`
 _SHOWN = {"obj_iou": "Obj-IoU", "func_iou": "Func-IoU", "f1_iou": "F1-IoU"}
 
 
@@ -60,6 +61,8 @@ def evaluate(
     from transformers.utils.logging import disable_progress_bar
 
     from ercr.commands.output import check_outputs
+
+    require("Evaluations need packages that score and store", "evaluate", *NEEDED)
     from ercr.evaluate import evaluate as run_evaluation
 
     check_outputs([], as_json)

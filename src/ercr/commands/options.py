@@ -33,6 +33,9 @@ def choose_model(given: str | None, default: DefaultModel) -> str:
     """The model that was named, or else the default one, which is said."""
     if given is not None:
         return given
+    from ercr.zoo import locate
+
+    locate(default.name)  # first, so that nothing is announced that is not there
     notes.print(default.sentence, markup=False, soft_wrap=True)
     return default.name
 

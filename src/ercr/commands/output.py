@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 
 from ercr.errors import InputError
+from ercr.printable import json_text, printable
 
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
-notes = Console(stderr=True, highlight=False)
-results = Console(highlight=False)
+
+class SafeConsole(Console):
+    """A console on which text from strangers (answers, file names, labels) cannot steer the terminal.
+
+    Every printed thing becomes pieces of text here, tables and progress included; the console's own codes are not text.
+    """
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for piece in super().render(renderable, options):
+            safe = piece.text if piece.control else printable(piece.text)
+            yield piece if safe == piece.text else Segment(safe, piece.style)
+
+
+notes = SafeConsole(stderr=True, highlight=False)
+results = SafeConsole(highlight=False)
 SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
 Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
@@ -79,7 +94,7 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
     elif suffix == ".npz":
         write_atomic(target, to_npz(explanation))
     elif suffix == ".json":
-        write_atomic(target, (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
+        write_atomic(target, (json_text(json.dumps(explanation.to_dict(), ensure_ascii=False)) + "\n").encode())
     else:
         import io
 
@@ -93,7 +108,7 @@ def emit_data(data: Any, as_json: str) -> None:
     """A JSON document to standard output or to a file."""
     from ercr.files.writing import write_atomic
 
-    document = json.dumps(data, ensure_ascii=False)
+    document = json_text(json.dumps(data, ensure_ascii=False))
     if as_json == "-":
         print(document)
     else:

@@ -10,7 +10,8 @@ import typer
 
 from ercr.commands.options import JsonOption
 from ercr.commands.output import notes, results, working
-from ercr.errors import InputError
+from ercr.errors import missing, require
+from ercr.printable import json_text, printable
 
 if TYPE_CHECKING:
     from ercr.report.document import Report
@@ -39,11 +40,10 @@ def report(
     """Show what runs measured: tables with intervals and tests, plots, and the paper's numbers where it has them."""
     from ercr.commands.output import check_outputs
 
-    try:
-        from ercr.report.build import build
-        from ercr.report.write import prepare
-    except ModuleNotFoundError as error:
-        raise InputError(f"Reports need {error.name}: pip install 'ercr[evaluate]'.") from None
+    require("Reports need pyarrow", "evaluate", "pyarrow")
+    from ercr.report.build import build
+    from ercr.report.write import prepare
+
     check_outputs([], as_json)
     if out is not None:
         prepare(out)
@@ -63,7 +63,7 @@ def deliver(made: Report, out: Path | None, form: Format | None, as_json: str | 
         for file in files:
             notes.print(f"wrote {file}", markup=False, soft_wrap=True)
         if not available():
-            notes.print("Plots need matplotlib: pip install 'ercr[evaluate]'", markup=False)
+            notes.print(str(missing("Plots need matplotlib", "evaluate")), markup=False, soft_wrap=True)
     if as_json is not None:
         from ercr.commands.output import emit_data
 
@@ -80,4 +80,5 @@ def _print(made: Report, form: Format) -> None:
         return
     from ercr.report.write import FORMATS
 
-    sys.stdout.write(FORMATS[form](made))
+    text = FORMATS[form](made)
+    sys.stdout.write(json_text(text) if form == "json" else printable(text))

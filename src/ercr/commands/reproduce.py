@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from ercr.commands.evaluate import Bar, read_batch_size
+from ercr.commands.evaluate import NEEDED, Bar, read_batch_size
 from ercr.commands.options import JsonOption
 from ercr.commands.output import emit_data, notes, results, say
 from ercr.commands.report import FormatOption, deliver
-from ercr.errors import InputError
+from ercr.errors import InputError, require
 
 
 def reproduce(
@@ -44,9 +44,11 @@ def reproduce(
     as_json: JsonOption = None,
 ) -> None:
     """Measure one of the paper's tables with your models and data; an interrupted run goes on where it stopped."""
-    from ercr.commands import paper_runs as tables
     from ercr.commands.output import check_outputs
     from ercr.report.write import prepare
+
+    require("Evaluations need packages that score and store", "evaluate", *NEEDED)
+    from ercr.commands import paper_runs as tables
 
     check_outputs([], as_json)
     if listed:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.errors import InputError
+from ercr.errors import missing
 
 _FAR = 10.0  # a corner further outside than so many sides of the picture is a mistake
 Thing = tuple[int, NDArray[np.bool_]]  # category id, its pixels [H, W]
@@ -28,7 +28,7 @@ def outline(shape: Any, size: tuple[int, int]) -> NDArray[np.bool_]:
     try:
         from pycocotools import mask as coco
     except ImportError:
-        raise InputError("Masks of COCO need pycocotools: pip install 'ercr[evaluate]'.") from None
+        raise missing("Masks of COCO need pycocotools", "evaluate") from None
     height, width = size
     if isinstance(shape, Mapping):
         if [int(side) for side in shape["size"]] != [height, width]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ercr.datasets.options import choose_split
-from ercr.errors import InputError
+from ercr.errors import InputError, missing
 
 _SPLITS = ("train", "validation", "valid", "val", "dev", "test")
 _SHARD = re.compile(r"(.+?)-\d{5}-of-\d{5}")
@@ -64,7 +64,7 @@ class Saved:
         try:
             import datasets
         except ImportError:
-            raise InputError("What save_to_disk wrote is read by `datasets`: pip install 'ercr[hf]'.") from None
+            raise missing("What save_to_disk wrote is read by the package datasets", "hf") from None
         try:
             self._rows = datasets.load_from_disk(str(folder)).with_format("arrow")
             schema = self._rows.features.arrow_schema
@@ -91,7 +91,7 @@ class Parquet:
         try:
             import pyarrow.parquet as parquet
         except ImportError:
-            raise InputError("Parquet files are read by pyarrow: pip install 'ercr[evaluate]'.") from None
+            raise missing("Parquet files are read by pyarrow", "evaluate") from None
         self._groups: list[tuple[Any, int, int]] = []  # file, number of the group, first row
         seen, count = hashlib.sha256(), 0
         for path in files:

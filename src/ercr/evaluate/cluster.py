@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ercr import plugins
-from ercr.errors import ErcrError, InputError
+from ercr.errors import ErcrError, InputError, missing
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done
@@ -94,7 +94,7 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise InputError("The engine 'ray' needs Ray: pip install 'ercr[ray]'.") from None
+        raise missing("The engine 'ray' needs Ray", "ray") from None
     return ray
 
 

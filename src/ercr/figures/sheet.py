@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ercr.errors import InputError
+from ercr.errors import InputError, missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def drawing() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError:
-        raise InputError("Figures need matplotlib: pip install 'ercr[evaluate]'.") from None
+        raise missing("Figures need matplotlib", "evaluate") from None
 
     settings: Any = {
         "text.usetex": False,

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ercr.errors import InputError
+from ercr.errors import missing
 from ercr.trace import Trace
 
 Floats = NDArray[np.float32]
@@ -86,7 +86,7 @@ def _line_search(own: Floats, interference: Floats) -> float:
     try:
         from scipy.optimize import minimize_scalar
     except ImportError:
-        raise InputError("tam(compat=True) needs SciPy, as the public code does: pip install 'ercr[compat]'.") from None
+        raise missing("tam(compat=True) needs SciPy, as the public code does", "compat") from None
 
     def distance(factor: float) -> Any:
         return np.sum((own - interference * factor) ** 2)

@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ercr.image.geometry import Floats
+from ercr.printable import printable
 from ercr.render.colormaps import colour, tint
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def words_line(explanation: WordMaps) -> Text:
     for word in explanation.words:
         separator = " " if len(line) and word.tokens[0].text[:1].isspace() else ""
         line.append(separator)
-        line.append(word.text, style=word_style(word.evidence))
+        line.append(printable(word.text), style=word_style(word.evidence))
     return line
 
 
@@ -58,6 +59,6 @@ def render(explanation: WordMaps, word: Word | None, width: int | None) -> str:
     console.print(words_line(explanation))
     if word is not None:
         facts = f"  evidence {word.evidence:.2f}  p {word.probability:.2f}"
-        console.print(Text.assemble("\n", (word.text, "bold"), facts))
+        console.print(Text.assemble("\n", (printable(word.text), "bold"), facts))
         console.print(map_lines(word.map))
     return buffer.getvalue().rstrip("\n")

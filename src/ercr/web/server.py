@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ercr.errors import ErcrError, InputError
+from ercr.errors import ErcrError, InputError, missing
 from ercr.explaining.explainer import Explainer
 from ercr.web.door import Door
 from ercr.web.folder import Folder
@@ -32,7 +32,7 @@ def check_installed() -> None:
     try:
         import gradio  # noqa: F401
     except ImportError:
-        raise InputError("The page needs Gradio: pip install 'ercr[serve]'.") from None
+        raise missing("The page needs Gradio", "serve") from None
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from ercr.errors import CheckpointError, nearest
+from ercr.errors import CheckpointError, missing, nearest
 
 DEFAULT = "scenes-qwen2vl"  # of drawn scenes; ercr.zoo.defaults says when it is taken
 PHOTOS = "photo-mini"
@@ -39,7 +39,8 @@ def way_to_photos() -> str:
     """The commands that bring what the model for photographs builds on."""
     from ercr.models.updates import way_to_get_base
 
-    return way_to_get_base(packaged()[PHOTOS])
+    folder = packaged().get(PHOTOS)
+    return way_to_get_base(folder) if folder is not None else "pip install ./zoo in ercr's source folder"
 
 
 def locate(name: str) -> str:
@@ -47,6 +48,8 @@ def locate(name: str) -> str:
     known = packaged()
     if name in known:
         return str(known[name])
+    if not known and (name == PHOTOS or name.startswith("scenes-")):
+        raise missing(f"{name} is in the distribution ercr-zoo, which is not installed", "zoo")
     if "/" not in name and not Path(name).exists():
         choices = ", ".join(known) or "none"
         raise CheckpointError(

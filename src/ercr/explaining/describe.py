@@ -22,6 +22,8 @@ from ercr.version import __version__
 from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
+Tensors = dict[str, dict[str, Tensor]]
+Arrays = dict[str, dict[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -36,21 +38,21 @@ class Explained:
     evidence: Evidence
     result: Result
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that must come to the host."""
+    def tensors(self) -> Tensors:
+        """Everything that must come to the host, by what it is for."""
         text, result = self.trace.text, self.result
-        stages = {"evidence": self.evidence.maps, **self.evidence.stages}
-        found = {
-            "maps": result.maps,
-            **{f"stage {name}": maps for name, maps in stages.items()},
-            "context": text.context,
-            "top_ids": text.top_ids[:, :_CANDIDATES],
-            "top": text.top_probabilities[:, :_CANDIDATES],
-            "own": text.log_probabilities,
-            **{f"finite {where}": flag for where, flag in self.trace.finite.items()},
-        }
         optional = {"alpha": result.alpha, "beta": result.beta, "relevance": result.relevance}
-        return found | {name: value for name, value in optional.items() if value is not None}
+        return {
+            "result": {"maps": result.maps, **{name: value for name, value in optional.items() if value is not None}},
+            "stages": {"evidence": self.evidence.maps, **self.evidence.stages},
+            "text": {
+                "context": text.context,
+                "top_ids": text.top_ids[:, :_CANDIDATES],
+                "top": text.top_probabilities[:, :_CANDIDATES],
+                "own": text.log_probabilities,
+            },
+            "finite": self.trace.finite,
+        }
 
 
 def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[Explained]) -> list[Explanation]:
@@ -61,9 +63,10 @@ def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[E
     ]
 
 
-def fetch(groups: Sequence[dict[str, Tensor]]) -> list[dict[str, NDArray[Any]]]:
+def fetch(jobs: Sequence[Tensors]) -> list[Arrays]:
     """Tensors as arrays, floats as float32; what lies on one device comes in one copy per kind of number."""
-    wanted = {id(tensor): tensor.detach() for group in groups for tensor in group.values()}
+    # by identity: methods that share a run share tensors, and `jobs` keeps all of them alive
+    wanted = {id(tensor): tensor.detach() for job in jobs for group in job.values() for tensor in group.values()}
     bundles: dict[Any, list[int]] = {}
     for key, tensor in wanted.items():
         bundles.setdefault((tensor.device, tensor.is_floating_point() or tensor.dtype), []).append(key)
@@ -74,24 +77,22 @@ def fetch(groups: Sequence[dict[str, Tensor]]) -> list[dict[str, NDArray[Any]]]:
         parts = np.split(flat.numpy(), np.cumsum([wanted[key].numel() for key in keys[:-1]]))
         for key, part in zip(keys, parts, strict=True):
             arrays[key] = part.reshape(tuple(wanted[key].shape)).copy()  # so that the bundle can go
-    return [{name: arrays[id(tensor)] for name, tensor in group.items()} for group in groups]
+    return [
+        {name: {key: arrays[id(tensor)] for key, tensor in group.items()} for name, group in job.items()}
+        for job in jobs
+    ]
 
 
-def _explanation(
-    adapter: Adapter, name: str, revision: str | None, job: Explained, arrays: dict[str, NDArray[Any]]
-) -> Explanation:
-    job.trace.check({key.removeprefix("finite "): bool(v) for key, v in arrays.items() if key.startswith("finite ")})
-    refuse_overflow(job.method.name, *arrays.values())
+def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explained, arrays: Arrays) -> Explanation:
+    job.trace.check({where: bool(fine) for where, fine in arrays["finite"].items()})
+    refuse_overflow(job.method.name, *(values for group in arrays.values() for values in group.values()))
     return Explanation(
         image=job.image,
         geometry=job.trace.geometry,
-        text_tokens=tuple(_tokens(adapter, job.trace, arrays)),
-        maps=arrays["maps"],
+        text_tokens=tuple(_tokens(adapter, job.trace, arrays["text"])),
         provenance=_provenance(adapter, name, revision, job),
-        stages={key.removeprefix("stage "): maps for key, maps in arrays.items() if key.startswith("stage ")},
-        alpha=arrays.get("alpha"),
-        beta=arrays.get("beta"),
-        relevance=arrays.get("relevance"),
+        stages=arrays["stages"],
+        **arrays["result"],
     )
 
 

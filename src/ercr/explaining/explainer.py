@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.bulk import BatchSize, Sizes, in_batches, ready_to_copy
+from ercr.explaining.bulk import BatchSize, Ready, Sizes, in_batches, ready_to_copy
 from ercr.explaining.describe import Explained, describe
 from ercr.explaining.streaming import Stream
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
-from ercr.image.images import ImageLike, LoadedImage, load_image
+from ercr.image.images import ImageLike, load_image
 from ercr.methods.base import Evidence, Method, Result
 from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
@@ -29,7 +29,7 @@ from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
 Chosen = tuple[Method, Any]  # a method and its settings
-_Item = tuple[Any, Any, Any]  # image, prompt, answer
+Answer = str | Sequence[int]  # text, or token ids
 
 
 class Explainer:
@@ -98,19 +98,19 @@ class Explainer:
         image: ImageLike,
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
-        answer: str | None = None,
+        answer: Answer | None = None,
         method: str = "ercr",
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
         **switches: Any,
     ) -> Explanation:
-        """Explain what the model says about an image, or a given `answer`.
+        """Explain what the model says about an image, or a given `answer`: text, or token ids.
 
         `method` is a name, with switches in the call (`context="tam"`) or behind a colon (`"ercr:context=tam"`).
         `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
         """
         options = self._generation(max_new_tokens, generation)
-        return self._one((image, prompt, answer), [resolve(method, **switches)], options)[0]
+        return self._explain([self._ready(image, prompt, answer)], [resolve(method, **switches)], options)[0][0]
 
     def explain_all(
         self,
@@ -118,14 +118,14 @@ class Explainer:
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
         methods: Sequence[str],
-        answer: str | None = None,
+        answer: Answer | None = None,
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
     ) -> list[Explanation]:
         """Explain one answer by several methods; methods that can share a run of the model do."""
         resolved = [resolve(method) for method in methods]
         options = self._generation(max_new_tokens, generation)
-        return self._one((image, prompt, answer), resolved, options)
+        return self._explain([self._ready(image, prompt, answer)], resolved, options)[0]
 
     def explain_many(
         self,
@@ -133,7 +133,7 @@ class Explainer:
         prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
         *,
         methods: Sequence[str],
-        answers: Sequence[str] | None = None,
+        answers: Sequence[Answer] | None = None,
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
         batch_size: BatchSize | Sizes = "auto",
@@ -147,14 +147,13 @@ class Explainer:
         self,
         images: Sequence[ImageLike],
         prompt: str | Sequence[Message],
-        answer: str | Sequence[int],
+        answer: Answer,
         batch_size: int = 32,
     ) -> Any:
         """log P of every token of a fixed answer, given as text or token ids, under each image [images, tokens]."""
         rows = []
         for start in range(0, len(images), batch_size):
-            loaded = [load_image(image) for image in images[start : start + batch_size]]
-            samples = [self._sample(image, prompt, answer) for image in loaded]
+            samples = [self._ready(image, prompt, answer).sample for image in images[start : start + batch_size]]
             traces = trace_samples(self.adapter, samples, Needs(top=1), {})
             for trace in traces:
                 trace.check()
@@ -166,7 +165,7 @@ class Explainer:
         images: Sequence[ImageLike],
         prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
         *,
-        answers: Sequence[str] | None = None,
+        answers: Sequence[Answer] | None = None,
         method: str = "ercr",
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
@@ -182,14 +181,14 @@ class Explainer:
         self,
         images: Sequence[ImageLike],
         prompts: str | Sequence[str | Sequence[Message]],
-        answers: Sequence[str] | None,
+        answers: Sequence[Answer] | None,
         resolved: Sequence[Chosen],
         max_new_tokens: int,
         generation: dict[str, Any] | None,
         batch_size: BatchSize | Sizes,
     ) -> list[list[Explanation]]:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
-        given: list[str | None] = [None] * len(images) if answers is None else list(answers)
+        given: list[Answer | None] = [None] * len(images) if answers is None else list(answers)
         if answers is not None and None in given:
             raise InputError("Give an answer for every image, or none at all.")
         if not len(images) == len(per_image) == len(given):
@@ -197,23 +196,21 @@ class Explainer:
         options = self._generation(max_new_tokens, generation)
         needs = [method.needs(settings) for method, settings in resolved]
 
-        def prepare(item: _Item) -> tuple[_Item, Sample]:
-            image, prompt, answer = load_image(item[0]), item[1], item[2]
-            sample = self._sample(image, prompt, answer, needs)
-            return (image, prompt, answer), sample
+        def prepare(index: int) -> Ready:
+            return self._ready(images[index], per_image[index], given[index], needs)
 
-        def run(batch: Sequence[tuple[_Item, Sample]]) -> list[list[Explanation]]:
-            return self._explain([item for item, _ in batch], [sample for _, sample in batch], resolved, options)
+        def run(batch: Sequence[Ready]) -> list[list[Explanation]]:
+            return self._explain(batch, resolved, options)
 
-        items = list(zip(images, per_image, given, strict=True))
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
-        return in_batches(items, prepare, run, sizes)
+        return in_batches(range(len(images)), prepare, run, sizes)
 
     def _explain(
-        self, items: Sequence[_Item], samples: Sequence[Sample], resolved: Sequence[Chosen], options: dict[str, Any]
+        self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: dict[str, Any]
     ) -> list[list[Explanation]]:
-        """One batch by several methods; all methods explain the answer of the first run."""
-        jobs: list[list[Any]] = [[None] * len(resolved) for _ in items]
+        """One batch by several methods, `[image][method]`; all methods explain the answer of the first run."""
+        jobs: dict[tuple[int, int], Explained] = {}
+        samples = [ready.sample for ready in batch]
         for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
             traces = trace_samples(self.adapter, samples, needs, options)
             samples = [
@@ -223,16 +220,12 @@ class Explainer:
             for index in members:
                 method, settings = resolved[index]
                 found = run_all(method, settings, traces)
-                for row, (trace, item, parts) in enumerate(zip(traces, items, found, strict=True)):
-                    spoken = options if item[2] is None else None
-                    jobs[row][index] = Explained(item[0], trace, method, settings, spoken, *parts)
-        made = iter(describe(self.adapter, self.name, self.revision, [job for row in jobs for job in row]))
-        return [[next(made) for _ in resolved] for _ in items]
-
-    def _one(self, item: _Item, resolved: Sequence[Chosen], options: dict[str, Any]) -> list[Explanation]:
-        loaded = load_image(item[0])
-        sample = self._sample(loaded, item[1], item[2])
-        return self._explain([(loaded, *item[1:])], [sample], resolved, options)[0]
+                for row, (trace, ready, parts) in enumerate(zip(traces, batch, found, strict=True)):
+                    spoken = options if ready.sample.answer is None else None
+                    jobs[row, index] = Explained(ready.image, trace, method, settings, spoken, *parts)
+        places = [(row, index) for row in range(len(batch)) for index in range(len(resolved))]
+        made = iter(describe(self.adapter, self.name, self.revision, [jobs[place] for place in places]))
+        return [[next(made) for _ in resolved] for _ in batch]
 
     def stream(
         self,
@@ -248,46 +241,46 @@ class Explainer:
         chosen, settings = resolve(method, **switches)
         if not chosen.streams(settings):
             raise InputError(f"Method {chosen.name!r} with these settings needs the whole answer and cannot stream.")
-        loaded = load_image(image)
-        sample = self._sample(loaded, prompt, None)
+        ready = self._ready(image, prompt, None)
         options = self._generation(max_new_tokens, generation)
         if options["num_beams"] != 1:
             raise InputError("Beam search cannot stream: leave num_beams at 1, or use explain().")
 
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
-            job = Explained(loaded, trace, chosen, settings, options, evidence, result)
+            job = Explained(ready.image, trace, chosen, settings, options, evidence, result)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
-        return Stream(self.adapter, sample, chosen, settings, options, finish)
+        return Stream(self.adapter, ready.sample, chosen, settings, options, finish)
 
-    def _sample(
+    def _ready(
         self,
-        image: LoadedImage,
+        image: ImageLike,
         prompt: str | Sequence[Message],
-        answer: str | Sequence[int] | None,
+        answer: Answer | None,
         ahead: Sequence[Needs] = (),
-    ) -> Sample:
-        """A sample ready to run; `ahead` says which views to prepare now instead of when they are run."""
+    ) -> Ready:
+        """A picture ready to run; `ahead` says which views to prepare now instead of when they are run."""
+        loaded = load_image(image)
         adapter = self.adapter.in_bulk if ahead else self.adapter
-        sample = Sample(image.rgb, adapter.prepare(image.rgb, as_messages(prompt)), self._answer(answer))
+        sample = Sample(loaded.rgb, adapter.prepare(loaded.rgb, as_messages(prompt)), self._answer(answer))
         if not ahead:
-            return sample
-        image.sha256()  # remembered, so that it is not computed while the device waits
+            return Ready(loaded, sample)
+        loaded.sha256()  # remembered, so that it is not computed while the device waits
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
         views = {
-            scale: ready_to_copy(adapter.view(image.rgb, sample.prepared, scale, kind), adapter)
+            scale: ready_to_copy(adapter.view(loaded.rgb, sample.prepared, scale, kind), adapter)
             for scale, kind in sorted(kinds)
             if len({k for s, k in kinds if s == scale}) == 1
         }
-        return replace(sample, prepared=ready_to_copy(sample.prepared, adapter), views=views)
+        return Ready(loaded, replace(sample, prepared=ready_to_copy(sample.prepared, adapter), views=views))
 
-    def _answer(self, answer: str | Sequence[int] | None) -> Tensor | None:
+    def _answer(self, answer: Answer | None) -> Tensor | None:
         if answer is None:
             return None
         if isinstance(answer, list | tuple) and all(isinstance(token, int) for token in answer):
             return self.adapter.answer_ids(answer)
         if not isinstance(answer, str):
-            raise InputError(f"An answer must be text, not {type(answer).__name__}.")
+            raise InputError(f"An answer must be text or token ids, not {type(answer).__name__}.")
         if not answer.strip():
             raise InputError("The answer to explain is empty: give at least one word.")
         return self.adapter.encode_answer(answer)

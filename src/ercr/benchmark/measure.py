@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ def time_of(function: Callable[[], object], device: torch.device, repeats: int =
     return Cost(statistics.median(seconds), (min(seconds), max(seconds)), memory)
 
 
-def together(functions: dict[str, Callable[[], object]], device: torch.device, repeats: int = 5) -> dict[str, Cost]:
+def together(functions: Mapping[str, Callable[[], object]], device: torch.device, repeats: int = 5) -> dict[str, Cost]:
     """Costs of several functions, measured in turns, so that a busy moment of the machine falls on all alike."""
     alone = {name: time_of(function, device, repeats=1, warm=2) for name, function in functions.items()}
     seconds: dict[str, list[float]] = {name: [] for name in functions}

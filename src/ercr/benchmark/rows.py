@@ -14,8 +14,9 @@ from PIL import Image
 
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
-from ercr.explaining.bulk import Ready
+from ercr.explaining.bulk import BatchSize, Ready
 from ercr.explaining.explainer import Explainer
+from ercr.explanation import Explanation
 from ercr.image.images import load_image
 from ercr.methods import resolve
 from ercr.models.base import Adapter
@@ -25,6 +26,8 @@ from ercr.trace.ranked import vocabulary_size
 from ercr.trace.record import pad_token
 
 PROMPT = "Describe it:"
+Row = dict[str, Any]  # of benchmark.json
+Document = dict[str, Any]  # the whole file
 PUBLIC, PLAIN, STATIC = "TAM, public code", "plain generate", "plain generate, static cache"
 TABLE = {"PCR only": "ercr:views=1", "ER only": "ercr:context=none", "ERCR": "ercr"}  # the paper's rows
 PEAK = 790e12  # dense bfloat16 operations a second that an H200 is given credit for
@@ -69,7 +72,7 @@ class Bench:
         chosen, settings = resolve(method)
         return self.explainer._ready(self.image, PROMPT, None, [chosen.needs(settings)]).sample
 
-    def explain(self, method: str, batch: int = 1) -> Callable[[], object]:
+    def explain(self, method: str, batch: int = 1) -> Callable[[], list[list[Explanation]]]:
         ready, chosen = [Ready(self.image, self.sample(method))] * batch, [resolve(method)]
         return lambda: self.explainer._explain(ready, chosen, self.options)
 
@@ -93,7 +96,7 @@ def _alike(function: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def table(bench: Bench, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def table(bench: Bench, methods: Sequence[str]) -> dict[str, Row]:
     """Figures of every row by its name, the public code first; `overhead` is over it."""
     functions = {PUBLIC: bench.public(), PLAIN: bench.generate()}
     functions |= {name: bench.explain(method) for name, method in {**TABLE, **{m: m for m in methods}}.items()}
@@ -105,7 +108,7 @@ def table(bench: Bench, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: _row(cost, costs[PUBLIC], costs[PLAIN]) for name, cost in counted.items()}
 
 
-def compiled(bench: Bench, plain: Cost, public: float) -> dict[str, dict[str, Any]]:
+def compiled(bench: Bench, plain: Cost, public: float) -> dict[str, Row]:
     """Rows of the captured mode, once the model is in it; `plain` is what generating with a static cache takes."""
     functions = {"CAM, compiled": bench.explain("cam"), "ERCR, compiled": bench.explain("ercr")}
     costs = together(functions, bench.device, bench.repeats)
@@ -113,7 +116,7 @@ def compiled(bench: Bench, plain: Cost, public: float) -> dict[str, dict[str, An
     return {STATIC: _row(plain, base, plain), **{name: _row(cost, base, plain) for name, cost in costs.items()}}
 
 
-def _row(cost: Cost, public: Cost, plain: Cost) -> dict[str, Any]:
+def _row(cost: Cost, public: Cost, plain: Cost) -> Row:
     return {
         **asdict(cost),
         "seconds_per_sample": cost.seconds,
@@ -123,7 +126,7 @@ def _row(cost: Cost, public: Cost, plain: Cost) -> dict[str, Any]:
     }
 
 
-def bulk(bench: Bench, sizes: Sequence[int], number: int, method: str = "ercr") -> Iterator[dict[str, Any]]:
+def bulk(bench: Bench, sizes: Sequence[int], number: int, method: str = "ercr") -> Iterator[Row]:
     """Images a second by batch size: with pictures prepared before, and from pictures in memory to explanations."""
     for size in sizes:
         ready = time_of(bench.explain(method, size), bench.device, repeats=2, warm=1)
@@ -135,7 +138,7 @@ def bulk(bench: Bench, sizes: Sequence[int], number: int, method: str = "ercr") 
         yield row
 
 
-def _whole(bench: Bench, images: list[Image.Image], method: str, size: Any) -> Callable[[], object]:
+def _whole(bench: Bench, images: list[Image.Image], method: str, size: BatchSize) -> Callable[[], object]:
     return lambda: bench.explainer.explain_batch(
         images,
         PROMPT,
@@ -147,7 +150,7 @@ def _whole(bench: Bench, images: list[Image.Image], method: str, size: Any) -> C
 
 
 @torch.no_grad()
-def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> dict[str, Any]:
+def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> Row:
     """Time on the device of all passes over pictures and prompts, over what their operations need at best.
 
     Operations cannot be counted in compiled modules: `flops` then says what the same passes took before.
@@ -165,7 +168,7 @@ def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None 
     return {"batch": batch, "tflops": flops / 1e12, "seconds": seconds, "over_floor": floor and seconds / floor}
 
 
-def residual(bench: Bench, lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
+def residual(bench: Bench, lengths: Sequence[int]) -> Iterator[Row]:
     """Time and memory of PCR alone (ranked lists to maps) by the number of text tokens."""
     from ercr.methods.ercr import ErcrSettings, recompose, residualise_context
     from ercr.trace import trace_samples

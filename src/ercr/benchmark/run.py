@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,6 +14,8 @@ from ercr.benchmark.rows import (
     STATIC,
     TABLE,
     Bench,
+    Document,
+    Row,
     allowing,
     bulk,
     compiled,
@@ -25,11 +26,12 @@ from ercr.benchmark.rows import (
     table,
 )
 from ercr.explaining.explainer import Explainer
+from ercr.explanation import Explanation
 from ercr.version import __version__
 
 Say = Callable[[str], object]
-Found = dict[str, list[dict[str, Any]]]
-Keep = Callable[[dict[str, Any]], object]
+Found = dict[str, list[Row]]
+Keep = Callable[[Document], object]
 _GROWTH = {
     "answer": (16, 64, 256, 1024),
     "image": (256, 576, 1024, 2304, 4096),
@@ -56,7 +58,7 @@ class Wanted:
 
 def benchmark(
     explainer: Explainer, wanted: Wanted, say: Say = lambda text: None, keep: Keep = lambda document: None
-) -> dict[str, Any]:
+) -> Document:
     """Every figure from one model in one process; the captured mode comes last, because it changes the model.
 
     `say` hears what is measured next, `keep` gets what is measured so far.
@@ -72,7 +74,7 @@ def benchmark(
     return document
 
 
-def _measure(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -> None:
+def _measure(document: Document, bench: Bench, wanted: Wanted, say: Say) -> None:
     say("rows")
     rows = table(bench, wanted.methods)
     document["rows"] = [_entry(name, row) for name, row in rows.items()]
@@ -91,7 +93,7 @@ def _measure(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -
         _captured(document, bench, wanted, say)
 
 
-def _head(bench: Bench, wanted: Wanted) -> dict[str, Any]:
+def _head(bench: Bench, wanted: Wanted) -> Document:
     import transformers
 
     prepared = bench.sample("ercr").prepared
@@ -114,13 +116,13 @@ def _head(bench: Bench, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _entry(name: str, row: dict[str, Any]) -> dict[str, Any]:
+def _entry(name: str, row: Row) -> Row:
     method = {**TABLE, "CAM, compiled": None, "ERCR, compiled": None}.get(name, name)
     known = {} if method is None or name.startswith(("TAM, public", "plain")) else {"method": method}
     return {"name": name, **known, **row}
 
 
-def _bulk(document: dict[str, Any], bench: Bench, wanted: Wanted, mode: str, say: Say) -> None:
+def _bulk(document: Document, bench: Bench, wanted: Wanted, mode: str, say: Say) -> None:
     say(f"bulk, {mode}")
     baseline = next(row["seconds"] for row in document["rows"] if row["name"] == PUBLIC)
     for row in bulk(bench, wanted.batches, wanted.images):
@@ -128,7 +130,7 @@ def _bulk(document: dict[str, Any], bench: Bench, wanted: Wanted, mode: str, say
         document["bulk"].append({"mode": mode, **row, "over_public": speed * baseline})
 
 
-def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) -> None:
+def _captured(document: Document, bench: Bench, wanted: Wanted, say: Say) -> None:
     from ercr.trace.compiled import Compiled
 
     say("generation with a static cache")
@@ -147,9 +149,8 @@ def _captured(document: dict[str, Any], bench: Bench, wanted: Wanted, say: Say) 
         answers(document["growth"], bench, say)
 
 
-def _first(bench: Bench) -> Any:
-    results: Any = bench.explain("ercr")()
-    return results[0][0]
+def _first(bench: Bench) -> Explanation:
+    return bench.explain("ercr")()[0][0]
 
 
 def answers(found: Found, bench: Bench, say: Say) -> None:
@@ -188,7 +189,7 @@ def _add(found: Found, kind: str, number: int, bench: Bench, method: str, alone:
     captured = bench.adapter.compiled is not None
     warm = 2 if captured else 1  # the second run of a shape is the one that captures
     costs = {name: time_of(function, bench.device, repeats=2, warm=warm) for name, function in functions.items()}
-    row: dict[str, Any] = {kind: number, "mode": "captured" if captured else "eager"}
+    row: Row = {kind: number, "mode": "captured" if captured else "eager"}
     row["grid"] = list(bench.sample("cam").prepared.geometry.grid)
     for name, cost in costs.items():
         row |= {f"{name}_seconds": cost.seconds, f"{name}_memory_gb": cost.memory_gb}

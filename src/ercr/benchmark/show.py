@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from ercr.benchmark.rows import Document, Row
 from ercr.files.writing import write_atomic
 
 Points = list[tuple[float, float]]
@@ -21,7 +22,7 @@ _UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
 _STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
 
 
-def markdown(document: dict[str, Any]) -> str:
+def markdown(document: Document) -> str:
     """The tables of a document."""
     head = f"{document['model']}, {document['device']}, {document['dtype']}, grid {_grid(document['grid'])}, "
     head += f"{document['new_tokens']} new tokens; medians of {document['repeats']} turns."
@@ -51,7 +52,7 @@ def _grid(grid: list[int]) -> str:
     return f"{grid[0]} x {grid[1]}"
 
 
-def _rows(rows: list[dict[str, Any]]) -> str:
+def _rows(rows: list[Row]) -> str:
     head = ("", "s / sample", "over public TAM", "over generate", "TFLOP", "peak GiB", "over generate", "passes")
     lines = [_line(head), "|" + "---|" * len(head)]
     for row in rows:
@@ -63,7 +64,7 @@ def _rows(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _bulk(rows: list[dict[str, Any]]) -> str:
+def _bulk(rows: list[Row]) -> str:
     head = ("mode", "batch", "prepared before", "from pictures", "over public TAM", "peak GiB")
     lines = [_line(head), "|" + "---|" * len(head)]
     for row in rows:
@@ -79,7 +80,7 @@ def _bulk(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _growth(kind: str, rows: list[dict[str, Any]]) -> str:
+def _growth(kind: str, rows: list[Row]) -> str:
     names = [name for name in rows[0] if name != "grid"]
     lines = [_line([name.replace("_", " ") for name in names]), "|" + "---|" * len(names)]
     lines += [_line([_cell(row.get(name)) for name in names]) for row in rows]
@@ -90,7 +91,7 @@ def _cell(value: float | str | None) -> str:
     return str(value) if isinstance(value, int | str) else _number(value, ".4f")
 
 
-def _line(cells: Any) -> str:
+def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -98,7 +99,7 @@ def _number(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def plot(document: dict[str, Any], folder: Path) -> list[Path]:
+def plot(document: Document, folder: Path) -> list[Path]:
     """Speed by batch size, then time and memory against what grows, one picture each; needs matplotlib."""
     title = f"{document['model']}, {document['device']}"
     written = []
@@ -111,7 +112,7 @@ def plot(document: dict[str, Any], folder: Path) -> list[Path]:
     return written
 
 
-def _bulk_panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Points]]:
+def _bulk_panels(rows: list[Row]) -> dict[str, dict[str, Points]]:
     speed: dict[str, Points] = {}
     memory: dict[str, Points] = {}
     for name, label in (("images_per_second", "prepared before"), ("from_pictures", "from pictures")):
@@ -124,7 +125,7 @@ def _bulk_panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Points]]:
     return {"images a second": speed, _UNITS["memory_gb"]: memory}
 
 
-def _growth_lines(kind: str, rows: list[dict[str, Any]], what: str) -> dict[str, Points]:
+def _growth_lines(kind: str, rows: list[Row], what: str) -> dict[str, Points]:
     key = "tokens" if kind == "residual" else kind
     lines: dict[str, Points] = {}
     for row in rows:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ercr.errors import ModelStateError
 from ercr.explanation import Candidate, Explanation, Token
 from ercr.image.images import LoadedImage
-from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Trace
 from ercr.version import __version__
@@ -33,7 +33,7 @@ class Explained:
     image: LoadedImage
     trace: Trace
     method: Method
-    settings: Any
+    settings: Settings
     options: dict[str, Any] | None  # of generation; None where the answer was given
     evidence: Evidence
     result: Result

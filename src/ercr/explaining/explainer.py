@@ -19,7 +19,7 @@ from ercr.explaining.streaming import Stream
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
 from ercr.image.images import ImageLike, load_image
-from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
@@ -28,7 +28,7 @@ from ercr.trace import Needs, Sample, Trace, trace_samples
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
-Chosen = tuple[Method, Any]  # a method and its settings
+Chosen = tuple[Method, Settings]  # a method and its settings
 Answer = str | Sequence[int]  # text, or token ids
 
 

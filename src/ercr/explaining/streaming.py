@@ -21,7 +21,7 @@ from ercr.errors import InputError
 from ercr.explaining.describe import refuse_overflow
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
-from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample, Trace, View
 from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
@@ -53,7 +53,7 @@ class Stream:
         adapter: Adapter,
         sample: Sample,
         method: Method,
-        settings: Any,
+        settings: Settings,
         generation: dict[str, Any],
         finish: Finish,
     ) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ercr.methods.base import Evidence, Method, Result
+from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.trace import TextRows, Trace
 
 _ENTRIES = 2**26  # entries of the tables of ranks that may exist at once
 _OPTIONAL = ("alpha", "beta", "relevance")
 
 
-def run(method: Method, settings: Any, trace: Trace) -> tuple[Evidence, Result]:
+def run(method: Method, settings: Settings, trace: Trace) -> tuple[Evidence, Result]:
     """The method on one trace, all its rows."""
     rows = slice(0, len(trace.text.targets))
     evidence = method.evidence(trace, rows, settings)
@@ -25,14 +24,14 @@ def run(method: Method, settings: Any, trace: Trace) -> tuple[Evidence, Result]:
 
 
 @torch.no_grad()
-def run_all(method: Method, settings: Any, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
+def run_all(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
     """The method on every trace. On a GPU, traces of one geometry share their launches where the method allows it.
 
     A method that can stream reads nothing but tensors, and no row needs a later one; so traces may be padded at
     their ends and handled by `torch.vmap`.
     """
-    results: list[Any] = [None] * len(traces)
-    groups: dict[Any, list[int]] = {}
+    results: dict[int, tuple[Evidence, Result]] = {}
+    groups: dict[Hashable, list[int]] = {}
     shared = method.streams(settings) and not method.needs(settings).replay
     for index, trace in enumerate(traces):
         alike = tuple((view.scale, view.geometry) for view in trace.views)
@@ -41,12 +40,11 @@ def run_all(method: Method, settings: Any, traces: Sequence[Trace]) -> list[tupl
     for members in groups.values():
         chosen = [traces[index] for index in members]
         found = mapped(method, settings, chosen) if len(chosen) > 1 else [run(method, settings, chosen[0])]
-        for index, result in zip(members, found, strict=True):
-            results[index] = result
-    return results
+        results.update(zip(members, found, strict=True))
+    return [results[index] for index in range(len(traces))]
 
 
-def mapped(method: Method, settings: Any, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
+def mapped(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
     """The method on traces of one geometry, padded to the longest."""
     lengths = [len(trace.text.targets) for trace in traces]
     names = [field.name for field in fields(TextRows)]
@@ -54,12 +52,15 @@ def mapped(method: Method, settings: Any, traces: Sequence[Trace]) -> list[tuple
     states = [torch.stack(views) for views in zip(*([v.states for v in t.views] for t in traces), strict=True)]
     first = traces[0]
 
-    def one(rows: dict[str, Tensor], shown: list[Tensor]) -> dict[str, Tensor]:
+    def one(rows: dict[str, Tensor], shown: list[Tensor]) -> dict[str, dict[str, Tensor]]:
         views = tuple(replace(view, states=state) for view, state in zip(first.views, shown, strict=True))
         evidence, result = run(method, settings, replace(first, text=TextRows(**rows), views=views))
-        stages = {f"stage {name}": maps for name, maps in evidence.stages.items()}
         optional = {name: value for name in _OPTIONAL if (value := getattr(result, name)) is not None}
-        return {"evidence": evidence.maps, "maps": result.maps, **stages, **optional}
+        return {
+            "evidence": {"maps": evidence.maps},
+            "stages": evidence.stages,
+            "result": {"maps": result.maps, **optional},
+        }
 
     at_once = max(1, _ENTRIES // (max(lengths) * first.vocabulary))
     found = torch.vmap(one, chunk_size=at_once)(text, states)
@@ -71,9 +72,9 @@ def _stacked(rows: Sequence[Tensor], length: int) -> Tensor:
     return torch.stack([F.pad(row, (0, 0) * (row.ndim - 1) + (0, length - len(row))) for row in rows])
 
 
-def _cut(found: dict[str, Tensor], row: int, length: int) -> tuple[Evidence, Result]:
+def _cut(found: dict[str, dict[str, Tensor]], row: int, length: int) -> tuple[Evidence, Result]:
     """One trace's part of the padded results."""
-    part = {name: value[row, :length] for name, value in found.items()}
-    part |= {name: part[name][:, :length] for name in ("alpha", "relevance") if name in part}
-    stages = {name.removeprefix("stage "): maps for name, maps in part.items() if name.startswith("stage ")}
-    return Evidence(part["evidence"], stages), Result(part["maps"], *(part.get(name) for name in _OPTIONAL))
+    part = {group: {name: value[row, :length] for name, value in tensors.items()} for group, tensors in found.items()}
+    result = part["result"]
+    result |= {name: result[name][:, :length] for name in ("alpha", "relevance") if name in result}
+    return Evidence(part["evidence"]["maps"], part["stages"]), Result(**result)

@@ -12,11 +12,11 @@ from PIL import Image
 
 from ercr.explanation.export import as_arrays, as_json, save
 from ercr.render import in_notebook
-from ercr.render.compare import compare
+from ercr.render.compare import Page, compare
 from ercr.render.html import frame
 from ercr.render.overlay import overlay_word
 from ercr.render.terminal import render
-from ercr.words import WordMaps
+from ercr.words import Which, WordMaps
 
 
 @dataclass(eq=False, repr=False)
@@ -25,22 +25,22 @@ class Explanation(WordMaps):
 
     # showing it
 
-    def overlay(self, which: Any = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
+    def overlay(self, which: Which = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
         """The image with a word's evidence laid over it; parts the model never saw are hatched."""
         return overlay_word(self, which, opacity, colormap)
 
-    def show(self, which: Any = None) -> Any:
+    def show(self, which: Which = None) -> Page | None:
         """In a notebook the page, opened at a word; elsewhere the coloured words in the terminal."""
         if in_notebook():
             return compare([self], which)
         print(self.to_ansi(which))
         return None
 
-    def to_ansi(self, which: Any = None, width: int | None = None) -> str:
+    def to_ansi(self, which: Which = None, width: int | None = None) -> str:
         """Words coloured by their evidence and, for one word, its map in block characters."""
         return render(self, None if which is None else self.find(which), width)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
+    def to_html(self, path: str | os.PathLike[str] | None = None, which: Which = None) -> str:
         """A self-contained page, opened at a word if one is named; also written to `path` where one is given."""
         return compare([self], which).to_html(path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ercr.errors import InputError
 from ercr.figures.choice import checked, choose
@@ -14,7 +14,7 @@ from ercr.figures.sheet import PAGE, drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.words import WordMaps
+    from ercr.words import Which, WordMaps
 
 # what `explain_all` must be asked for, in the order of the figure
 ABLATION = (
@@ -31,7 +31,7 @@ _WEIGHTS = {"none": "no context", "mean": "equal weights", "tam": "text scores",
 
 def ablation_grid(
     explanations: Sequence[WordMaps],
-    words: Sequence[Any] | None = None,
+    words: Sequence[Which] | None = None,
     *,
     scale: Scale = "value",
     colormap: str = "inferno",

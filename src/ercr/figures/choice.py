@@ -5,7 +5,6 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ercr.figures.sheet import Piece
 from ercr.image.geometry import Floats
 from ercr.methods.specs import NAMES
 from ercr.render.labels import labels
-from ercr.words import Word, WordMaps
+from ercr.words import Which, Word, WordMaps
 from ercr.words.maps import merge_maps
 
 # enough to choose words by default; scores use a tagger
@@ -50,7 +49,7 @@ def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:
     return found
 
 
-def choose(explanations: Sequence[WordMaps], words: Sequence[Any] | None, functions: int = 0) -> list[Chosen]:
+def choose(explanations: Sequence[WordMaps], words: Sequence[Which] | None, functions: int = 0) -> list[Chosen]:
     """The words by text, index, (start, stop) or themselves; by default those with most evidence, as they were said."""
     first = explanations[0]
     if isinstance(words, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ercr.figures.choice import Chosen, checked, choose, sentence, titles
 from ercr.figures.heads import Heads
@@ -16,7 +16,7 @@ from ercr.figures.sheet import BODY, PAGE, Sheet, check_width, drawing, measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ercr.words import WordMaps
+    from ercr.words import Which, WordMaps
 
 _MARGIN, _GAP = 0.04, 0.05  # inches
 _ABREAST = 7  # columns side by side; more go into a second band
@@ -34,7 +34,7 @@ class Column:
 
 def methods_grid(
     explanations: Sequence[WordMaps],
-    words: Sequence[Any] | None = None,
+    words: Sequence[Which] | None = None,
     *,
     labels: Sequence[str] | None = None,
     scale: Scale = "peak",

@@ -58,7 +58,7 @@ class Method:
     streams: Callable[[Any], bool] = lambda settings: True
 
 
-def make_settings(method: Method, given: dict[str, Any]) -> Any:
+def make_settings(method: Method, given: dict[str, Any]) -> Settings:
     """The method's settings with the given switches; text values (from a command line) take the field's type."""
     known = {f.name: f for f in fields(method.settings)}
     for name in given:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ercr import plugins
 from ercr.errors import InputError, UnknownMethod, nearest
-from ercr.methods.base import Method, make_settings
+from ercr.methods.base import Method, Settings, make_settings
 
 _METHODS: dict[str, Method] = {}
 
@@ -22,7 +22,7 @@ def methods() -> dict[str, Method]:
     return dict(sorted(_METHODS.items()))
 
 
-def resolve(spec: str, **switches: Any) -> tuple[Method, Any]:
+def resolve(spec: str, **switches: Any) -> tuple[Method, Settings]:
     """A method and its settings from 'name' or 'name:switch=value,switch=value', plus keyword switches."""
     name, _, tail = spec.partition(":")
     known = methods()

@@ -22,6 +22,7 @@ from ercr.models.chat import Message, refuse_surrogates, render_chat
 from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
 
 ViewKind = Literal["pad", "interpolate"]
+Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -229,24 +230,13 @@ class Adapter(ABC):
 
     def collate(self, samples: Sequence[Prepared], pad_id: int) -> dict[str, Tensor]:
         """One left-padded batch on the model's device."""
-        longest = max(len(sample.input_ids) for sample in samples)
-        ids = torch.full((len(samples), longest), pad_id)
-        mask = torch.zeros_like(ids)
-        for row, sample in enumerate(samples):
-            ids[row, longest - len(sample.input_ids) :] = sample.input_ids
-            mask[row, longest - len(sample.input_ids) :] = 1
+        ids, mask, _ = _padded(samples, pad_id)
         inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids)}
         return {key: value.to(self.device) for key, value in inputs.items()} | self._pixels(samples)
 
     def pack(self, samples: Sequence[Prepared], pad_id: int) -> Batch:
         """The same with everything a pass needs worked out on the host, so that the device is never waited for."""
-        longest = max(len(sample.input_ids) for sample in samples)
-        offsets = tuple(longest - len(sample.input_ids) for sample in samples)
-        ids = torch.full((len(samples), longest), pad_id)
-        mask = torch.ones_like(ids)
-        for row, (sample, offset) in enumerate(zip(samples, offsets, strict=True)):
-            ids[row, offset:] = sample.input_ids
-            mask[row, :offset] = 0
+        ids, mask, offsets = _padded(samples, pad_id)
         positions = self.position_ids(samples, mask)
         images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
         to = self.device
@@ -335,8 +325,20 @@ class Adapter(ABC):
         return torch.tensor(ids, dtype=torch.long)
 
 
+def _padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """Left-padded token ids [B, L], a mask of those that are not padding, and where each sample begins."""
+    longest = max(len(sample.input_ids) for sample in samples)
+    offsets = tuple(longest - len(sample.input_ids) for sample in samples)
+    ids = torch.full((len(samples), longest), pad_id)
+    mask = torch.ones_like(ids)
+    for row, (sample, offset) in enumerate(zip(samples, offsets, strict=True)):
+        ids[row, offset:] = sample.input_ids
+        mask[row, :offset] = 0
+    return ids, mask, offsets
+
+
 def paste(
-    image: Image.Image, canvas: tuple[int, int], content: tuple[int, int], colour: Any, resample: int
+    image: Image.Image, canvas: tuple[int, int], content: tuple[int, int], colour: Colour, resample: int
 ) -> Image.Image:
     """The image resized to `content` (height, width) in the middle of a canvas of plain colour; overflow is cut."""
     scaled = image.resize((content[1], content[0]), resample=Image.Resampling(resample))
@@ -352,7 +354,7 @@ def paste_box(size: tuple[int, int], canvas: tuple[int, int], content: tuple[int
     return (-left * x, -top * y, (canvas[1] - left) * x, (canvas[0] - top) * y)
 
 
-def mean_colour(image_processor: Any) -> tuple[int, int, int]:
+def mean_colour(image_processor: Any) -> Colour:
     """The colour that becomes zero after normalisation, as nearly as 8 bits allow."""
     red, green, blue = (round(float(channel) * 255) for channel in image_processor.image_mean)
     return red, green, blue

@@ -6,10 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ercr.errors import InputError
-from ercr.words import Word, WordMaps
+from ercr.words import Which, Word, WordMaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +18,7 @@ class Page:
     explanations: tuple[WordMaps, ...]
     word: Word | None = None
 
-    def to_html(self, path: str | os.PathLike[str] | None = None, which: Any = None) -> str:
+    def to_html(self, path: str | os.PathLike[str] | None = None, which: Which = None) -> str:
         """A self-contained page, opened at a word of the first explanation; also written where a path is given."""
         from ercr.files.writing import write_atomic
         from ercr.render.html import page
@@ -40,7 +39,7 @@ class Page:
         return f"Page({', '.join(labels(self.explanations))}: {self.explanations[0].text!r})"
 
 
-def compare(explanations: Sequence[WordMaps], which: Any = None) -> Page:
+def compare(explanations: Sequence[WordMaps], which: Which = None) -> Page:
     """Several explanations side by side, such as those of `Explainer.explain_all`, opened at a word.
 
     Those with the same image and words share one text; others follow below it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -11,7 +9,7 @@ from PIL import Image
 from ercr.errors import InputError
 from ercr.image.geometry import Floats
 from ercr.render.colormaps import colour
-from ercr.words import WordMaps
+from ercr.words import Which, WordMaps
 
 _HATCH = 8  # pixels between the hatching's lines
 _GREY = 1.2  # how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
@@ -39,7 +37,7 @@ def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: 
 
 
 def overlay_word(
-    explanation: WordMaps, which: Any = None, opacity: float = 0.7, colormap: str = "inferno"
+    explanation: WordMaps, which: Which = None, opacity: float = 0.7, colormap: str = "inferno"
 ) -> Image.Image:
     """The explained image with a word's evidence; the word is found as `WordMaps.find` does."""
     seen = explanation.geometry.seen_pixels()

@@ -1,5 +1,5 @@
 """Tokens and words with their maps, as data: what pictures, scores and files are made of; knows none of them."""
 
-from ercr.words.maps import Candidate, ContextWord, Token, Word, WordMaps
+from ercr.words.maps import Candidate, ContextWord, Token, Which, Word, WordMaps
 
-__all__ = ["Candidate", "ContextWord", "Token", "Word", "WordMaps"]
+__all__ = ["Candidate", "ContextWord", "Token", "Which", "Word", "WordMaps"]

@@ -62,6 +62,9 @@ class Word:
         return float(self.map.max(initial=0.0))
 
 
+Which = str | int | tuple[int, int] | Word | None  # how a word, a phrase or the whole answer is named
+
+
 @dataclass(frozen=True)
 class ContextWord:
     """An earlier token whose map was subtracted, and how much of it."""
@@ -182,11 +185,11 @@ class WordMaps:
 
     # on the image
 
-    def heatmap(self, which: Any = None, subwords: Subwords = "max") -> Floats:
+    def heatmap(self, which: Which = None, subwords: Subwords = "max") -> Floats:
         """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""
         return self.geometry.to_pixels(self.find(which, subwords).map)
 
-    def find(self, which: Any, subwords: Subwords = "max") -> Word:
+    def find(self, which: Which, subwords: Subwords = "max") -> Word:
         """A word by text, index or (start, stop) of a phrase; None is the whole sentence; a Word is itself."""
         if which is None:
             return self.sentence(subwords)

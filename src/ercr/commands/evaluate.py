@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model
 from ercr.commands.output import emit_data, notes, results, say
 from ercr.errors import InputError, require
+from ercr.progress import TimeLeft
 from ercr.zoo.defaults import model_for_dataset
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def evaluate(
                 begin=begin,
                 progress=bar.advance,
                 say=say,
+                moved=bar.move,
                 protocol=protocol,
                 answers=answers,
                 max_new_tokens=max_new_tokens,
@@ -114,15 +116,16 @@ def evaluate(
 
 
 class Bar:
-    """Progress on standard error: samples, speed, time left, failures. Silent where nobody watches."""
+    """Progress on standard error: what is done, speed, time left, failures. Silent where nobody watches."""
 
     def __init__(self) -> None:
-        speed = TextColumn("{task.fields[speed]}")
-        columns = (TextColumn("samples"), BarColumn(), MofNCompleteColumn(), speed, TimeRemainingColumn())
-        self.progress = Progress(*columns, TextColumn("{task.fields[failed]}"), console=notes, transient=True)
+        told = (TextColumn("{task.fields[speed]}"), TimeLeft(), TextColumn("{task.fields[failed]}"))
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *told)
+        self.progress = Progress(*columns, console=notes, transient=True)
         self.progress.disable = not notes.is_terminal
-        self.task = self.progress.add_task("samples", total=None, speed="", failed="")
-        self.total = self.done = self.fresh = self.failed = 0
+        self.task = self.progress.add_task("preparing", total=None, speed="", failed="", **_clock(0))
+        self.total = self.done = self.there = self.failed = 0
+        self.loaded, self.fresh = False, 0.0  # samples that this call brought, in shares while they are worked on
 
     def __enter__(self) -> Bar:
         self.progress.start()
@@ -132,17 +135,38 @@ class Bar:
         self.progress.stop()
 
     def begin(self, total: int, done: int) -> None:
-        self.total, self.done, self.started = total, done, time.perf_counter()
-        self.progress.update(self.task, total=total, completed=done)
+        self.total, self.done, self.there = total, done, done
+        self.fresh, self.loaded = 0.0, False
+        told = "loading the model" if done < total else "samples"
+        self.progress.update(self.task, description=told, total=total, completed=done, **_clock(done))
         if 0 < done < total:
             notes.print(f"{done} of {total} samples are there already.")
 
+    def move(self, samples: float) -> None:
+        """Samples that are done in part; the clock runs from the first call, when the model is loaded."""
+        if not self.loaded:
+            self.loaded = True
+            self.progress.update(self.task, **_clock(self.there))
+        self._show(self.fresh + samples)
+
     def advance(self, part: Done) -> None:
-        self.done, self.fresh = self.done + part.samples, self.fresh + part.samples
-        self.failed += part.failed
-        speed = self.fresh / max(time.perf_counter() - self.started, 1e-9)
+        """A part is on the disk: workers elsewhere tell of nothing less."""
+        self.done, self.failed = self.done + part.samples, self.failed + part.failed
+        self._show(max(self.fresh, float(self.done - self.there)))
+
+    def _show(self, fresh: float) -> None:
+        self.fresh = fresh
+        now = time.perf_counter()
+        speed = f"{fresh / max(now - self.progress.tasks[0].fields['began'], 1e-9):.2f}/s" if fresh else ""
         failed = f"[red]{self.failed} failed[/red]" if self.failed else ""
-        self.progress.update(self.task, advance=part.samples, speed=f"{speed:.2f}/s", failed=failed)
+        completed = self.there + round(fresh, 6)
+        told: dict[str, Any] = {"description": "samples", "speed": speed, "failed": failed, "moved": now}
+        self.progress.update(self.task, completed=completed, **told)
+
+
+def _clock(there: int) -> dict[str, Any]:
+    """What the time left is reckoned from: now, with so many samples there already."""
+    return {"began": time.perf_counter(), "moved": time.perf_counter(), "there": there}
 
 
 def read_batch_size(text: str) -> int | Literal["auto"]:

@@ -93,7 +93,7 @@ class _Watched:
     def __call__(self, what: str, call: Any) -> Any:
         notes.print(what, markup=False, style="dim", soft_wrap=True)
         with Bar() as bar:
-            return call(begin=bar.begin, progress=bar.advance, say=say)
+            return call(begin=bar.begin, progress=bar.advance, moved=bar.move, say=say)
 
 
 def _list(protocol: str, as_json: str | None) -> None:

@@ -37,6 +37,7 @@ def evaluate(
     begin: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = warnings.warn,
+    moved: Callable[[float], None] = lambda samples: None,
     **options: Any,
 ) -> Run:
     """Evaluate methods on a dataset into the folder `out`; what is there already is kept, and only the rest computed.
@@ -44,7 +45,8 @@ def evaluate(
     `model` is a name or an `Explainer`, `dataset` is `name:where` or a sequence of samples, `methods` a list such as
     `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). Samples that failed
     stay as they are unless `retry_failed`. `begin` is told how many samples there are and how many are done,
-    `progress` every part that is finished, `say` hears of files that were damaged and are made again.
+    `progress` every part that is finished, and in the local engine `moved` how many samples more are done, the first
+    time (0) when the model is loaded. `say` hears of files that were damaged and are made again.
     """
     plan, samples = _plan(model, dataset, methods, options)
     choose("engine", engine, "local", "ray")
@@ -72,7 +74,7 @@ def evaluate(
         if begin is not None:
             begin(plan.count(samples), plan.count(samples) - sum(len(parts[number]) for number in missing))
         if missing:
-            done = _compute(model, samples, plan, settings, run, missing, batch_size, engine, workers)
+            done = _compute(model, samples, plan, settings, run, missing, batch_size, engine, workers, moved)
             for part in done:
                 run.note(asdict(part))
                 if progress is not None:
@@ -103,6 +105,7 @@ def _compute(
     batch_size: BatchSize,
     engine: str,
     workers: int,
+    moved: Callable[[float], None],
 ) -> Iterator[Done]:
     if engine == "ray":
         from ercr.evaluate.cluster import run_on_cluster
@@ -112,4 +115,4 @@ def _compute(
     from ercr.evaluate.worker import load_explainer
 
     explainer = load_explainer(plan) if isinstance(model, str) else model
-    return run_here(explainer, samples, plan, settings, run, missing, batch_size)
+    return run_here(explainer, samples, plan, settings, run, missing, batch_size, moved)

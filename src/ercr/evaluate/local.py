@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ercr.datasets.sample import Sample
@@ -21,8 +21,10 @@ def run_here(
     run: Run,
     missing: Sequence[int],
     batch_size: BatchSize,
+    moved: Callable[[float], None],
 ) -> Iterator[Done]:
-    """Compute the missing parts in order."""
-    worker = Worker(explainer, dataset, plan, settings, run, batch_size)
+    """Compute the missing parts in order; `moved` hears of every sample."""
+    worker = Worker(explainer, dataset, plan, settings, run, batch_size, moved)
+    moved(0)
     for number, following in zip(missing, [*missing[1:], None], strict=True):
         yield worker.part(number, following)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,10 @@ def load_explainer(plan: Plan) -> Explainer:
 
 
 class Worker:
-    """Evaluates parts of a run with one model."""
+    """Evaluates parts of a run with one model.
+
+    `moved` is told how many samples more are done; a sample counts in shares, as it is explained and as it is scored.
+    """
 
     def __init__(
         self,
@@ -57,9 +60,10 @@ class Worker:
         settings: Mapping[str, Any],
         run: Run,
         batch_size: BatchSize,
+        moved: Callable[[float], None] = lambda samples: None,
     ) -> None:
         """`settings` are what the plan says of this dataset; they are told once, as they hash all annotations."""
-        self.explainer, self.plan, self.run = explainer, plan, run
+        self.explainer, self.plan, self.run, self.moved = explainer, plan, run, moved
         masks = Protocol.parse(plan.protocol).masks
         self.dataset = dataset.reading(masks) if isinstance(dataset, Samples) else dataset
         self.sizes = Sizes(batch_size, explainer.adapter)
@@ -71,6 +75,9 @@ class Worker:
         # pictures are read one at a time, a part ahead of the model
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ercr-read")
         self._read: dict[int, Future[list[Loaded]]] = {}
+        self._left = 0.0  # samples of the part that are not done
+        # the share of explaining in the work on a sample: scores under deleted pixels take many more passes
+        self._explaining = 0.1 if plan.budgets else 0.9
 
     def part(self, number: int, following: int | None = None) -> Done:
         """Compute a part and write it; meanwhile the samples of the following one are read."""
@@ -78,10 +85,19 @@ class Worker:
         for wanted in (number, following):
             if wanted is not None and wanted not in self._read:
                 self._read[wanted] = self._reader.submit(self._load, self.parts[wanted])
+        self._left = float(len(self.parts[number]))
         rows = self.rows(self._read.pop(number).result())
         self.run.write_part(number, self.parts[number], rows)
+        self._move(self._left)
         failed = len({row["index"] for row in rows if row["status"] == "failed"})
         return Done(number, len(self.parts[number]), failed, round(time.perf_counter() - started, 3))
+
+    def _move(self, samples: float) -> None:
+        """Tell of samples that are done; batches that are halved and tried again add no more than the part holds."""
+        step = min(samples, self._left)
+        self._left -= step
+        if step > 0:
+            self.moved(step)
 
     def _load(self, indices: Sequence[int]) -> list[Loaded]:
         return [(index, self._sample(index)) for index in indices]
@@ -110,6 +126,7 @@ class Worker:
             # a method fails with the map it is to be compared with
             own |= {method: other for method, other in plain.items() if isinstance(other, Failure)}
             rows += scorer.rows(index, sample, own, plain)
+            self._move(1 - self._explaining)
         return rows
 
     def _explained(self, batch: Batch) -> dict[int, dict[str, Explanation | Failure]]:
@@ -147,6 +164,7 @@ class Worker:
                 answers=answers,
                 max_new_tokens=self.plan.max_new_tokens,
                 batch_size=self.sizes,
+                done=lambda count: self._move(count * self._explaining),
             )
         except Exception as error:
             return Failure.of("model", error)

@@ -40,12 +40,17 @@ def in_batches(
     prepare: Callable[[Item], Ready],
     run: Callable[[Sequence[Ready]], list[Result]],
     sizes: Sizes,
+    done: Callable[[int], None] = lambda count: None,
 ) -> list[Result]:
-    """Run all items in batches of equal shapes; `prepare` works in background threads, ahead of `run`."""
+    """Run all items in batches of equal shapes; `prepare` works in background threads, ahead of `run`.
+
+    `done` is told how many items each batch held.
+    """
     results: dict[int, Result] = {}
     for batch in _grouped(items, prepare, sizes):
         indices, ready = zip(*batch, strict=True)
         results.update(zip(indices, sizes.guarded(run, ready), strict=True))
+        done(len(batch))
     return [results[index] for index in range(len(items))]
 
 

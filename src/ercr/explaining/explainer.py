@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -24,6 +24,7 @@ from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
+from ercr.progress import bar
 from ercr.trace import Needs, Sample, Trace, trace_samples
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
@@ -137,10 +138,14 @@ class Explainer:
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
         batch_size: BatchSize | Sizes = "auto",
+        done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Explanation]]:
-        """Explain many images by several methods, which share runs of the model where they can: `[image][method]`."""
+        """Explain many images by several methods, which share runs of the model where they can: `[image][method]`.
+
+        `done` is told after every batch how many images it held.
+        """
         resolved = [resolve(method) for method in methods]
-        return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
+        return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
 
     @torch.no_grad()
     def answer_log_probabilities(
@@ -170,11 +175,16 @@ class Explainer:
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
         batch_size: BatchSize = "auto",
+        progress: bool = True,
         **switches: Any,
     ) -> list[Explanation]:
-        """Explain many images; one prompt for all or one each. Results come in the order given."""
+        """Explain many images; one prompt for all or one each. Results come in the order given.
+
+        In a terminal a bar on standard error shows how far it is, unless `progress` is off.
+        """
         resolved = [resolve(method, **switches)]
-        found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size)
+        with bar(len(images), shown=progress) as done:
+            found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
         return [row[0] for row in found]
 
     def _in_batches(
@@ -186,6 +196,7 @@ class Explainer:
         max_new_tokens: int,
         generation: dict[str, Any] | None,
         batch_size: BatchSize | Sizes,
+        done: Callable[[int], None],
     ) -> list[list[Explanation]]:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[Answer | None] = [None] * len(images) if answers is None else list(answers)
@@ -203,7 +214,7 @@ class Explainer:
             return self._explain(batch, resolved, options)
 
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
-        return in_batches(range(len(images)), prepare, run, sizes)
+        return in_batches(range(len(images)), prepare, run, sizes, done)
 
     def _explain(
         self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: dict[str, Any]

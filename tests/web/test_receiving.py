@@ -88,3 +88,27 @@ def test_more_than_the_room_is_refused_at_the_door(folder):
     assert sum(path.stat().st_blocks * 512 for path in left(folder)) < 3_000_000
     tiny = [send(folder, form(*[(b"", b"")] * 8)) for _ in range(40)]
     assert tiny[-1] == (507, False)  # empty files take blocks, too
+
+
+def test_who_announces_much_and_sends_nothing_takes_no_room(folder):
+    body = form((b"a.png", b"y" * 100))
+    waiting = []
+
+    async def hold():
+        async def silent():
+            await asyncio.Event().wait()
+
+        labels = {"content-length": "1000000", "content-type": "multipart/form-data; boundary=x"}
+        scope = {"headers": [(name.encode(), value.encode()) for name, value in labels.items()]}
+        uploads = [receive_upload(scope, silent, folder, Limits(upload_mb=1)) for _ in range(20)]
+        waiting.extend(map(asyncio.ensure_future, uploads))
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        assert isinstance(await asyncio.to_thread(send, folder, body), list)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert folder._promised == 0
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, hold()).result()

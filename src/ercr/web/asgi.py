@@ -108,5 +108,5 @@ async def answer_json(send: Send, status: int, body: bytes, headers: Mapping[str
 
 
 async def refuse(refusal: Refused, send: Send) -> None:
-    """The sentence of a refusal. The connection ends, because the rest of the body may still be under way."""
-    await answer_json(send, refusal.status, refusal.body(), {"connection": "close", **refusal.headers})
+    """The sentence of a refusal."""
+    await answer_json(send, refusal.status, refusal.body(), refusal.headers)

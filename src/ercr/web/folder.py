@@ -20,6 +20,7 @@ _RESULTS, _EXAMPLES = "results", "examples"
 _EVERY = 60.0  # seconds between two sweeps
 _YOUNG = 60.0  # seconds in which a file is not given up for a new one: a visitor is at work with it
 _BLOCK = 4096
+_STEP = 64 * 1024  # bytes by which a promise grows
 
 
 class Full(InputError):
@@ -33,6 +34,13 @@ class Promise:
         self._folder = folder
         self._size = size
         self.kept = 0
+
+    def grow_to(self, size: int) -> None:
+        """Hold at least so many bytes."""
+        if size > self._size:
+            more = size - self._size + _STEP
+            self._folder.extend(more)
+            self._size += more
 
     def __enter__(self) -> Promise:
         return self
@@ -109,10 +117,18 @@ class Folder:
         except (OSError, ValueError):  # half a surrogate pair is no name of a file
             return False
 
-    def promise(self, size: int) -> Promise:
-        """Room for so many bytes, made by removing what is oldest; raises where there is none."""
+    def promise(self, size: int, likely: int = 0) -> Promise:
+        """So many bytes, where there is room for them and for all that is likely to come; raises where there is none.
+
+        What is oldest is removed to make room.
+        """
+        self.extend(size, likely)
+        return Promise(self, size)
+
+    def extend(self, size: int, likely: int = 0) -> None:
+        """Count more as promised."""
         with self._lock:
-            room = int(self._limits.stored_mb * 1_000_000) - self._promised - size
+            room = int(self._limits.stored_mb * 1_000_000) - self._promised - max(size, likely)
             if self._used > room and time.monotonic() >= self._full_until:
                 self._used = self._shrink(room)
                 # counting anew costs: while all is young, that is not done for every request
@@ -120,7 +136,6 @@ class Folder:
             if self._used > room:
                 raise Full("The server's room for uploads and results is taken: try again in a minute.")
             self._promised += size
-        return Promise(self, size)
 
     def settle(self, promised: int, kept: int) -> None:
         """Count what is there now in place of what was promised."""

@@ -25,10 +25,15 @@ async def receive_upload(scope: Message, receive: Receive, folder: Folder, limit
     length = declared_length(scope, limits.upload_bytes + _FORM, f"{limits.upload_mb:g} MB")
     boundary = _boundary(header(scope, b"content-type"))
     try:
-        promise = folder.promise(blocks_for(length) + _PARTS * blocks_for(0))
+        return await _receive(receive, length, boundary, folder, limits)
     except Full as full:
         raise Refused(507, str(full)) from None
-    with promise, _Form(boundary, folder, limits) as form:
+
+
+async def _receive(receive: Receive, length: int, boundary: bytes, folder: Folder, limits: Limits) -> list[str]:
+    least = _PARTS * blocks_for(0)
+    # room is kept for what has come: who announces much and sends nothing takes none
+    with folder.promise(least, likely=least + blocks_for(length)) as promise, _Form(boundary, folder, limits) as form:
         more, seen = True, 0
         while more:
             message = await receive()
@@ -38,6 +43,7 @@ async def receive_upload(scope: Message, receive: Receive, folder: Folder, limit
             seen += len(body)
             if seen > length:
                 raise Refused(413, "The body is longer than its Content-Length.")
+            promise.grow_to(least + blocks_for(seen))
             form.feed(body)
             more = message.get("more_body", False)
         paths = form.finish()

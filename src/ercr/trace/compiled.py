@@ -161,7 +161,8 @@ class Compiled:
                 states=torch.zeros(rows, length, int(width), dtype=self._adapter.model.dtype, device=device),
             )
             while len(self._decoders) > _DECODERS:
-                self._decoders.popitem(last=False)
+                _, oldest = self._decoders.popitem(last=False)
+                self.graphs.forget(oldest.cache)  # else its prompts' graphs would keep the cache in memory
         self._decoders.move_to_end(key)
         return self._decoders[key]
 

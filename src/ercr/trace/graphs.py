@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 _MOST = 32  # captured passes that are kept
+_REMEMBERED = 256  # passes that came once and may come again
 _WARM = 2  # runs before a capture, in which libraries choose their kernels and workspaces
 
 
@@ -23,7 +24,7 @@ class _Captured:
     graph: Any
     inputs: dict[str, Tensor]
     output: Tensor
-    keep: Any  # whatever the graph reads by address
+    keep: tuple[object, ...]  # whatever the graph reads by address
 
 
 class Graphs:
@@ -33,7 +34,7 @@ class Graphs:
         self.active = device.type == "cuda"
         self._device = device
         self._pool: Any = None
-        self._seen: set[Hashable] = set()
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()  # in the order they came
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
@@ -41,7 +42,7 @@ class Graphs:
         key: Hashable,
         inputs: dict[str, Tensor],
         function: Callable[..., Tensor],
-        keep: Any = None,
+        keep: tuple[object, ...] = (),
         large: bool = False,
     ) -> Tensor:
         """`function(**inputs)`, replayed where these shapes were captured before; `large` passes are not worth it."""
@@ -55,8 +56,11 @@ class Graphs:
             known.graph.replay()
             return known.output.clone()
         if key not in self._seen:
-            self._seen.add(key)
+            self._seen[key] = None
+            while len(self._seen) > _REMEMBERED:
+                self._seen.popitem(last=False)
             return function(**inputs)
+        del self._seen[key]
         static = {name: value.clone() for name, value in inputs.items()}
         output: list[Tensor] = []
         graph = self.capture(lambda: output.append(function(**static)))
@@ -65,6 +69,12 @@ class Graphs:
             self._captured.popitem(last=False)
         graph.replay()
         return output[-1].clone()
+
+    def forget(self, keep: object) -> None:
+        """Drop the passes that were captured to read something by its address which is no longer used."""
+        gone = [key for key, captured in self._captured.items() if any(held is keep for held in captured.keep)]
+        for key in gone:
+            del self._captured[key]
 
     def capture(self, function: Callable[[], object]) -> Any:
         """A graph of what the function launches; the function also runs a few times before."""

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ercr"
 TARGET = ROOT / "docs" / "images" / "imports.svg"
 # single files that any folder may use; arrows to them would tell nothing
-EVERYWHERE = ("errors", "lazy", "printable", "version")
+EVERYWHERE = ("errors", "lazy", "printable", "progress", "version")
 ENTRANCES = ("__init__", "__main__")  # names handed on and the command started: nothing imports them
 
 Graph = Mapping[str, set[str]]

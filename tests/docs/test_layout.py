@@ -10,7 +10,8 @@ import pytest
 from .test_docs import tool
 
 # Each folder and what it builds on. It may import these and all that they build on; errors.py, lazy.py,
-# printable.py and version.py serve everyone. A new arrow belongs here, and changes the picture in docs/architecture.md.
+# printable.py, progress.py and version.py serve everyone. A new arrow belongs here, and changes the picture in
+# docs/architecture.md.
 BUILDS_ON = {
     "files": "",
     "image": "files",

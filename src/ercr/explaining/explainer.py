@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ercr.errors import InputError
+from ercr.errors import InputError, nearest
 from ercr.explaining.bulk import BatchSize, Ready, Sizes, in_batches, ready_to_copy
 from ercr.explaining.describe import Explained, describe
 from ercr.explaining.streaming import Stream
@@ -297,7 +297,10 @@ class Explainer:
         return self.adapter.encode_answer(answer)
 
     def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
+        if generation is not None and not isinstance(generation, dict):
+            raise InputError(f"generation must be a dict such as {{'num_beams': 3}}, not {type(generation).__name__}.")
         given = {key: value for key, value in (generation or {}).items() if value is not None}
+        _check_generation(given)
         options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
         longest = options["max_new_tokens"]
         if not isinstance(longest, Integral) or longest < 1:
@@ -308,6 +311,25 @@ class Explainer:
             # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         return options
+
+
+def _check_generation(given: dict[str, Any]) -> None:
+    """Refuse keys that `generate` does not have; objects that it takes beside its settings are left to it."""
+    from transformers import GenerationConfig
+
+    beside = (
+        "logits_processor",
+        "stopping_criteria",
+        "prefix_allowed_tokens_fn",
+        "assistant_model",
+        "use_model_defaults",
+    )
+    known = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
+    if "stop_strings" in given:
+        raise InputError("stop_strings is not supported: use eos_token_id, or max_new_tokens.")
+    for name in given:
+        if name not in known and name not in beside:
+            raise InputError(f"generate has no setting {name!r}.{nearest(str(name), known)}")
 
 
 def _default_name() -> str:

@@ -58,10 +58,18 @@ class Method:
     streams: Callable[[Any], bool] = lambda settings: True
 
 
+_DECODING = (
+    *("temperature", "top_p", "top_k", "min_p", "do_sample", "num_beams", "repetition_penalty", "length_penalty"),
+    *("min_new_tokens", "max_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "stop_strings"),
+)  # what people mean for the model's `generate`
+
+
 def make_settings(method: Method, given: dict[str, Any]) -> Settings:
     """The method's settings with the given switches; text values (from a command line) take the field's type."""
     known = {f.name: f for f in fields(method.settings)}
     for name in given:
+        if name in _DECODING and name not in known:
+            raise InputError(f"{name} decides how the model speaks: did you mean generation={{{name!r}: …}}?")
         if name not in known:
             choices = ", ".join(known) or "none"
             raise InputError(f"Method {method.name!r} has no setting {name!r}; it has {choices}.{nearest(name, known)}")

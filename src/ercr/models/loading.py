@@ -96,6 +96,10 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
     `processor` is the model's processor or a pair (tokenizer, image_processor); None reads them from the checkpoint
     the model came from.
     """
+    if isinstance(model, str | Path):
+        raise InputError(f"Explainer takes a loaded model; for a name write Explainer.from_pretrained({str(model)!r}).")
+    if getattr(model, "config", None) is None or not callable(getattr(model, "generate", None)):
+        raise InputError(f"Explainer takes a loaded Hugging Face model, not {type(model).__name__}.")
     adapter = adapter_class(getattr(model.config, "model_type", None))
     if processor is None:
         name = str(getattr(model, "name_or_path", ""))

@@ -25,6 +25,8 @@ VARIABLE = "ERCR_PLUGINS"
 GROUPS = ("ercr.methods", "ercr.families", "ercr.datasets")
 
 _lock = threading.RLock()  # the same thread comes back when a plugin asks for all methods
+if hasattr(os, "register_at_fork"):  # else a process forked while another thread loads would wait for ever
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _files: dict[Path, str] = {}  # what was loaded, and the hash of its text
 _groups: set[str] = set()  # whose packages were loaded
 

@@ -15,8 +15,6 @@ from ercr.methods import resolve
 from ercr.models.chat import as_messages
 from ercr.models.packed import attend, group_segments
 from ercr.trace import Sample, trace_samples
-from ercr.trace.kernels import without_plans
-from ercr.trace.record import Recorder
 from tests.tiny import MAKERS
 
 PROMPT = "What is in the picture?"
@@ -134,28 +132,6 @@ def test_raw_pictures_reach_the_models_own_generate_developed(family, load, monk
     monkeypatch.setattr(type(explainer.adapter), "in_bulk", property(lambda adapter: adapter._raw))  # as on a GPU
     for one, other in zip(single, explainer.explain_batch(images, PROMPT, batch_size=2, **options), strict=True):
         same(one, other)
-
-
-def test_recorded_runs_keep_off_attention_that_plans_every_length(load, monkeypatch):
-    adapter, seen = load("llava").adapter, []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for flash in (True, False):
-        monkeypatch.setattr(torch.backends.cuda, "flash_sdp_enabled", lambda flash=flash: flash)
-        with Recorder(adapter, -1).recording():
-            seen.append(torch.backends.cuda.cudnn_sdp_enabled())
-    assert seen == [False, True]  # who turned flash off chose cuDNN
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_a_run_that_ends_leaves_the_kernels_of_another_thread_alone(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    first, second = without_plans(), without_plans()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-    second.__exit__(None, None, None)
-    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(load):

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from ercr.methods import grad_cam_pp, layer_cam
-from ercr.trace.rules import relevance_rules
+from ercr.trace.rules import follow
 from tests.methods.test_inside import Case
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +73,7 @@ def text_model(family, arrays, shape):
     model.model.language_model.load_state_dict(text)
     model.lm_head.weight.data = arrays["model.lm_head.weight"]
     blocks = model.model.language_model.layers
-    return SimpleNamespace(model=model, config=model.config, blocks=blocks, lock=threading.RLock())
+    return SimpleNamespace(model=model, config=model.config, blocks=blocks)
 
 
 @pytest.mark.parametrize("rule", ["attn", "cp"])
@@ -85,14 +84,14 @@ def test_relevance_equals_lxt(family, rule):
     with safe_open(path, framework="pt") as archive:
         facts = archive.metadata()
     adapter = text_model(family, arrays, json.loads(facts["shape"]))
-    with relevance_rules(adapter, rule):
-        for (position, index), expected in zip(json.loads(facts["targets"]), arrays[f"relevance.{rule}"], strict=True):
-            start = arrays["embeddings"].clone().requires_grad_()
-            final = adapter.model.model.language_model(inputs_embeds=start, use_cache=False).last_hidden_state
-            adapter.model.lm_head(final)[0, position, index].backward()
-            ours = (start * start.grad).sum(-1)[0].detach()
-            assert expected.abs().max() > 1e-3
-            np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-3, atol=1e-5)
+    follow(adapter, rule)
+    for (position, index), expected in zip(json.loads(facts["targets"]), arrays[f"relevance.{rule}"], strict=True):
+        start = arrays["embeddings"].clone().requires_grad_()
+        final = adapter.model.model.language_model(inputs_embeds=start, use_cache=False).last_hidden_state
+        adapter.model.lm_head(final)[0, position, index].backward()
+        ours = (start * start.grad).sum(-1)[0].detach()
+        assert expected.abs().max() > 1e-3
+        np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from ercr.image.images import load_image
 from ercr.methods import resolve
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample
-from ercr.trace.kernels import without_plans
 from ercr.trace.ranked import vocabulary_size
 from ercr.trace.record import pad_token
 
@@ -79,21 +78,11 @@ class Bench:
     def generate(self, **more: Any) -> Callable[[], object]:
         inputs = self.adapter.collate([self.sample("cam").prepared], pad_token(self.adapter))
         options = {"max_new_tokens": self.tokens, "do_sample": False, **self._unending, **more}
-        return _alike(torch.no_grad()(lambda: self.adapter.model.generate(**inputs, **options)))
+        return torch.no_grad()(lambda: self.adapter.model.generate(**inputs, **options))
 
     def public(self) -> Callable[[], object]:
         prepared = self.sample("cam").prepared
-        return _alike(lambda: public_tam.explain(self.adapter, prepared, self.tokens))
-
-
-def _alike(function: Callable[[], object]) -> Callable[[], object]:
-    """With the attention kernels of a recorded run: whoever came first would pay for cuDNN's plans of each length."""
-
-    def run() -> object:
-        with without_plans():
-            return function()
-
-    return run
+        return lambda: public_tam.explain(self.adapter, prepared, self.tokens)
 
 
 def table(bench: Bench, methods: Sequence[str]) -> dict[str, Row]:

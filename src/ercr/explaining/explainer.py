@@ -26,6 +26,8 @@ from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
 from ercr.progress import bar
 from ercr.trace import Needs, Sample, Trace, trace_samples
+from ercr.trace.attention import register
+from ercr.trace.guard import guarded
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
@@ -55,6 +57,7 @@ class Explainer:
 
     def _setup(self, adapter: Adapter, name: str, revision: str | None, compile: bool) -> None:
         self.adapter = adapter
+        register()
         if compile:
             from ercr.trace.compiled import Compiled
 
@@ -147,7 +150,7 @@ class Explainer:
         resolved = [resolve(method) for method in methods]
         return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
 
-    @torch.no_grad()
+    @guarded
     def answer_log_probabilities(
         self,
         images: Sequence[ImageLike],
@@ -187,6 +190,7 @@ class Explainer:
             found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
         return [row[0] for row in found]
 
+    @guarded
     def _in_batches(
         self,
         images: Sequence[ImageLike],
@@ -216,6 +220,7 @@ class Explainer:
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
         return in_batches(range(len(images)), prepare, run, sizes, done)
 
+    @guarded
     def _explain(
         self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: dict[str, Any]
     ) -> list[list[Explanation]]:
@@ -238,6 +243,7 @@ class Explainer:
         made = iter(describe(self.adapter, self.name, self.revision, [jobs[place] for place in places]))
         return [[next(made) for _ in resolved] for _ in batch]
 
+    @guarded
     def stream(
         self,
         image: ImageLike,
@@ -263,6 +269,7 @@ class Explainer:
 
         return Stream(self.adapter, ready.sample, chosen, settings, options, finish)
 
+    @guarded
     def _ready(
         self,
         image: ImageLike,

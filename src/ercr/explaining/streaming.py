@@ -24,6 +24,8 @@ from ercr.image.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Sample, Trace, View
+from ercr.trace.cancel import asked, stopped_when, watch
+from ercr.trace.guard import guarded
 from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
 from ercr.trace.speak import Speech, end_tokens, is_plain_greedy
 from ercr.words.pieces import pieces
@@ -82,20 +84,25 @@ class Stream:
         return self._finish(self._trace, join_evidence(self._evidence), join(self._results))
 
     def __iter__(self) -> Iterator[Step]:
-        recorder = Recorder(self._adapter, self._needs.layer)
-        views = auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
+        recorder, views = self._views()
         self._begin()
         plain = is_plain_greedy(self._adapter, self._generation)
         speaker = (Steps if plain else Speaker)(self._adapter, self._sample, recorder, self._generation)
         try:
-            for said, norm, layer in speaker:
+            for said, norm, layer in speaker.spoken():
                 step = self._step(said, norm[0], layer[0], recorder, views)
                 speaker.heard(step.id)
                 yield step
         finally:
             speaker.stop()
 
-    @torch.no_grad()
+    @guarded
+    def _views(self) -> tuple[Recorder, list[View]]:
+        """What records this stream, and the views, which depend on the image alone."""
+        recorder = Recorder(self._adapter, self._needs.layer)
+        return recorder, auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
+
+    @guarded
     def _step(self, said: Tensor, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
         """Extend the trace by a token [1] and explain its row; with the first token come the prompt's rows."""
         token, before = int(said), 0
@@ -135,25 +142,34 @@ class Steps:
     """Greedy decoding; iterating gives each token with the states behind it. The model is free between two tokens."""
 
     def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
-        self._recorder = recorder
-        self._batch = adapter.pack([sample.prepared], pad_token(adapter))
+        self._recorder, self._sample = recorder, sample
         self._ends, self._limit = end_tokens(adapter, generation), int(generation["max_new_tokens"])
-        self._speech = Speech(adapter, self._batch, self._limit, self._ends)
+        self._speech: Speech | None = None
         self._ended = False
 
-    @torch.no_grad()
     def _pass(self) -> Tensor:
-        with self._recorder.recording():
-            return self._speech.step() if self._speech.length else self._speech.first(self._batch)
+        if self._speech is not None:
+            return self._speech.step()
+        own = self._recorder.own
+        batch = own.pack([self._sample.prepared], pad_token(own))
+        self._speech = Speech(own, batch, self._limit, self._ends)
+        return self._speech.first(batch)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        while self._speech.length < self._limit and not self._ended:
-            said = self._speech.choose(self._pass())
-            yield said, *self._recorder.take()
+    @guarded
+    def _next(self) -> tuple[Tensor, Tensor, Tensor]:
+        states = self._pass()
+        assert self._speech is not None, "the first pass makes it"
+        said = self._speech.choose(states)
+        return said, *self._recorder.take()
+
+    def spoken(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        while not self._ended:
+            yield self._next()
 
     def heard(self, token: int) -> None:
         """The newest token, once the host knows it: the device need not be asked whether the answer has ended."""
-        self._ended = token in self._ends
+        assert self._speech is not None, "a token was said"
+        self._ended = token in self._ends or self._speech.length >= self._limit
 
     def stop(self) -> None:
         """Nothing runs on its own."""
@@ -165,24 +181,26 @@ class Speaker:
     def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
         from transformers import StoppingCriteriaList
 
-        self._recorder = recorder
+        self._recorder, self._sample = recorder, sample
         self._queue: queue.Queue[tuple[Tensor, Tensor, Tensor] | BaseException | None] = queue.Queue()
         self._stopped = threading.Event()
         self._prompt_seen = False
-        inputs = adapter.collate([sample.prepared], pad_token(adapter))
         criteria = StoppingCriteriaList([*generation.get("stopping_criteria", []), self._should_stop])
-        options = {**generation, "stopping_criteria": criteria, "streamer": self}
+        self._options = {**generation, "stopping_criteria": criteria, "streamer": self}
+        self._thread: threading.Thread | None = None
 
-        def speak() -> None:
-            try:
-                with recorder.recording():
-                    adapter.model.generate(**inputs, **options)
-                self._queue.put(None)
-            except BaseException as error:
-                self._queue.put(error)
-
-        self._thread = threading.Thread(target=speak, name="ercr-generate", daemon=True)
-        self._thread.start()
+    @guarded
+    def _speak(self, asked_before: Callable[[], bool] | None) -> None:
+        own = self._recorder.own
+        try:
+            if asked_before is None:
+                watch(own)  # else it has been done
+            with stopped_when(lambda: self._stopped.is_set() or bool(asked_before and asked_before())):
+                inputs = own.collate([self._sample.prepared], pad_token(own))
+                own.model.generate(**inputs, **self._options)
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error)
 
     def put(self, value: Tensor) -> None:
         """Called by `generate`: first with the prompt, then with each new token."""
@@ -203,15 +221,19 @@ class Speaker:
     def heard(self, token: int) -> None:
         """`generate` knows by itself when to end."""
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def spoken(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        self._thread = threading.Thread(target=self._speak, args=(asked(),), name="ercr-generate", daemon=True)
+        self._thread.start()
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
 
     def stop(self) -> None:
+        """The thread stops before its next block; the garbage collector may call this in the thread itself."""
         self._stopped.set()
-        self._thread.join()
+        if self._thread is not None and self._thread.ident and self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 def join_evidence(parts: list[Evidence]) -> Evidence:

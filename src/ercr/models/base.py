@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from ercr.errors import CheckpointError, InputError
 from ercr.image.geometry import Exact, Geometry
 from ercr.models.chat import Message, refuse_surrogates, render_chat
 from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
+from ercr.models.replica import replica, survive_forks
 
 ViewKind = Literal["pad", "interpolate"]
 Colour = tuple[int, int, int]
@@ -69,9 +69,9 @@ class Adapter(ABC):
         self.chat_template = chat_template
         self.config = model.config
         self.compiled: Any = None  # captured passes, where the user asked for them
-        self.fused = False  # whether small steps may be compiled into one kernel
+        self.fused = False  # whether kernels may be used that round differently from the model's own
         self.decode = lru_cache(maxsize=2**16)(self._decode)
-        self.lock = threading.RLock()  # a model keeps state while it runs (rotary offsets, hooks): one run at a time
+        survive_forks()
 
     # what differs between families
 
@@ -125,6 +125,13 @@ class Adapter(ABC):
         yield
 
     # what all families share
+
+    def apart(self) -> Adapter:
+        """The same over modules of its own: what a run hangs on them is seen by no other, and gone with it."""
+        other = copy(self)
+        vars(other).pop("head", None)
+        other.model = replica(self.model)
+        return other
 
     @property
     def body(self) -> nn.Module:
@@ -185,6 +192,7 @@ class Adapter(ABC):
             return torch.as_tensor(head.weight.index_select(0, ids.to(head.weight.device)))
         from accelerate.utils import align_module_device
 
+        head = replica(head)  # weights are moved into it and out again
         with align_module_device(head, self.device):
             return torch.as_tensor(head.weight[ids.to(self.device)]).clone()
 

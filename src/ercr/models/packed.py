@@ -1,8 +1,9 @@
-"""Attention over pictures that lie one behind the other, without a loop over them.
+"""Attention over pictures that lie one behind the other, without a loop over them; for captured passes only.
 
 Vision towers with dynamic resolution pack all pictures into one sequence and let each attend to itself. The stock
-code calls attention once per picture and asks the device for the lengths before every block. Here pictures (or
-windows) of equal length share one call, and lengths are known on the host.
+code calls attention once per picture and asks the device for the lengths before every block, which no captured pass
+may do. Here pictures (or windows) of equal length share one call, and lengths are known on the host. Last digits
+differ from the stock code's, and in half precision words may.
 """
 
 from __future__ import annotations
@@ -70,22 +71,23 @@ def _patches(module: Any, hidden_states: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _rotation(module: str, fused: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-    rotate: Callable[..., tuple[Tensor, Tensor]] = sys.modules[module].apply_rotary_pos_emb_vision
-    return torch.compile(rotate, dynamic=True) if fused else rotate
+def _rotation(module: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    rotate: Callable[..., tuple[Tensor, Tensor]] = torch.compile(
+        sys.modules[module].apply_rotary_pos_emb_vision, dynamic=True
+    )
+    return rotate
 
 
 def _forward(
     module: Any,
     known: dict[int, Groups],
-    fused: bool,
     hidden_states: Tensor,
     cu_seqlens: Tensor,
     position_embeddings: Any = None,
     **_: Any,
 ) -> Tensor:
     """What the tower's attention module computes, with the segments in groups."""
-    rotate = _rotation(type(module).__module__, fused)
+    rotate = _rotation(type(module).__module__)
     count = len(hidden_states)
     query, key, value = module.qkv(hidden_states).reshape(count, 3, module.num_heads, -1).permute(1, 0, 2, 3).unbind(0)
     query, key = rotate(query, key, *position_embeddings)
@@ -94,7 +96,7 @@ def _forward(
 
 
 @contextmanager
-def packed_tower(tower: Any, groups: dict[int, Groups], fused: bool) -> Iterator[None]:
+def packed_tower(tower: Any, groups: dict[int, Groups]) -> Iterator[None]:
     """Let a tower attend in groups, which are known by the identity of their cu_seqlens."""
     attention = [block.attn for block in tower.blocks]
     changed: list[nn.Module] = [*attention, tower.patch_embed]
@@ -103,7 +105,7 @@ def packed_tower(tower: Any, groups: dict[int, Groups], fused: bool) -> Iterator
         yield
         return
     for module in attention:
-        module.forward = partial(_forward, module, groups, fused)
+        module.forward = partial(_forward, module, groups)
     tower.patch_embed.forward = partial(_patches, tower.patch_embed)
     try:
         yield

@@ -1,20 +1,20 @@
 """Seeing a decoder's attention without changing it: queries, keys and values as each block hands them over.
 
-transformers calls one function per attention backend. For the time of a pass that function is wrapped: blocks of the
-decoder are seen (or answered) by us, every other module keeps the backend it had. The backend of the pass that
-generates an answer is never touched.
+transformers looks an attention function up by the name in a block's configuration. One more name stands in its table,
+and the blocks of a run's own modules are given it; it hands a call on to what that run put in place. Every other
+module keeps the backend it had, the user's model and the function behind every other name included.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ercr.models.base import Adapter
 
@@ -92,35 +92,48 @@ def repeat_heads(states: Tensor, heads: int) -> Tensor:
 Backend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-@contextmanager
-def attention_backend(adapter: Adapter, wrap: Callable[[Backend], Backend]) -> Iterator[None]:
-    """For the decoder's blocks, replace the attention function by `wrap(function)`; others keep theirs."""
+class _Renamed:
+    """A block's configuration in all but the name of its attention function."""
+
+    _attn_implementation = "ercr"
+
+    def __init__(self, config: Any) -> None:
+        self.behind = config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["behind"], name)
+
+
+def register() -> None:
+    """Add our name to transformers' table of attention functions. It stays: models in other threads may need it."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_Renamed._attn_implementation, _hand_on)
+
+
+def _hand_on(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    result: tuple[Tensor, Tensor | None] = vars(module)["ercr_attention"](module, *args, **kwargs)
+    return result
+
+
+def attend_by(own: Adapter, wrap: Callable[[Backend], Backend]) -> None:
+    """Give the decoder's blocks `wrap(function)` for their attention function; `own` has modules of its own."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as functions
 
-    name = adapter.config.get_text_config()._attn_implementation or "eager"
-    ours = {id(block.self_attn) for block in adapter.blocks}
-    had_local = name in functions._local_mapping
-    before = functions.get(name)
+    register()
+    found = functions.get(own.config.get_text_config()._attn_implementation or "eager")
 
-    def original(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        function = before or sys.modules[type(module).__module__].eager_attention_forward
-        result: tuple[Tensor, Tensor | None] = function(module, *args, **kwargs)
+    def original(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        function = found or sys.modules[type(module).__module__].eager_attention_forward
+        # some backends read their own name in the block's configuration
+        result: tuple[Tensor, Tensor | None] = function(vars(module)["ercr_stock"], *args, **kwargs)
         return result
 
-    wrapped = wrap(original)
-
-    def chosen(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        return (wrapped if id(module) in ours else original)(module, *args, **kwargs)
-
-    with adapter.lock:
-        functions[name] = chosen
-        try:
-            yield
-        finally:
-            if had_local:
-                functions[name] = before
-            else:
-                del functions[name]
+    for block in own.blocks:
+        attention: Any = block.self_attn
+        # not as submodules: they are the same weights once more
+        vars(attention).update(ercr_stock=copy(attention), ercr_attention=wrap(original))
+        attention.config = _Renamed(attention.config)
 
 
 def observe(seen: Callable[[int, Attention], None]) -> Callable[[Backend], Backend]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,13 +15,16 @@ from transformers.cache_utils import Cache
 
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Batch
+from ercr.trace.cancel import check
 from ercr.trace.graphs import Graphs
 from ercr.trace.speak import likeliest
 
+Result = TypeVar("Result")
 _STEP = 64  # lengths of caches are multiples of this, so that answers of many lengths share one
 _ASK = 4  # tokens between two looks at whether all answers have ended
 _LARGE = 4096  # tokens from which a pass keeps the device busy for longer than its launches take
 _FUSED = ("MLP", "RMSNorm")  # ends of the names of modules that are many small steps in one place
+_PATIENCE = 0.2  # seconds between two looks at whether a waiting run is still wanted
 _DECODERS = 4  # decoders that are kept: one per batch size and length
 
 
@@ -81,18 +86,36 @@ class Compiled:
             raise InputError("compile=True needs the whole model on one device: leave device_map away.")
         if adapter.model.config._attn_implementation != "sdpa":
             raise InputError("compile=True needs attn_implementation='sdpa', the default of most models.")
-        self._adapter = adapter
+        self._adapter = adapter.apart()  # what is compiled and captured is not the user's, nor another run's
+        self._lock, self._process = threading.RLock(), os.getpid()
         self.graphs = Graphs(adapter.device)
         if self.graphs.active:
-            for module in adapter.model.modules():
+            for module in self._adapter.model.modules():
                 if type(module).__name__.endswith(_FUSED):
                     module.compile(dynamic=True)
-            adapter.fused = True
+            self._adapter.fused = True
         self._decoders: OrderedDict[Any, _Decoder] = OrderedDict()
 
     def read(self, batch: Batch) -> Tensor:
         """Final states [B, L, d] of one pass without a cache."""
-        return self._pass(batch, None, ("read",))
+        return self._alone(lambda: self._pass(batch, None, ("read",)))
+
+    def speak(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Tokens [B, T] and the final states [B, L + T - 1, d] of all positions but the last token's."""
+        return self._alone(lambda: self._speak(batch, limit, ends))
+
+    def _alone(self, function: Callable[[], Result]) -> Result:
+        """Buffers and graphs serve one run at a time; a run that is no longer wanted stops waiting for them."""
+        if self._process != os.getpid():  # forked, perhaps while another thread held the lock
+            self._lock, self._process = threading.RLock(), os.getpid()
+        lock: Any = self._lock
+        try:
+            while not lock.acquire(timeout=_PATIENCE):
+                check()
+            return function()
+        finally:
+            if lock._is_owned():  # an interrupt may come between any two steps
+                lock.release()
 
     def _pass(self, batch: Batch, cache: FixedCache | None, kind: tuple[Any, ...]) -> Tensor:
         tensors = {f.name: value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
@@ -111,15 +134,14 @@ class Compiled:
         large = batch.ids.numel() > _LARGE
         return self.graphs.run(key, inputs, function, keep=(batch, cache), large=large)
 
-    def speak(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Tokens [B, T] and the final states [B, L + T - 1, d] of all positions but the last token's."""
+    def _speak(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
         self._check_length(batch.ids.shape[1], limit)
         length = -(-(batch.ids.shape[1] + limit) // _STEP) * _STEP
         decoder = self._decoder(batch, length)
         decoder.cache.prompt = True
         prompt = self._pass(batch, decoder.cache, ("prompt", id(decoder.cache)))
         decoder.cache.prompt = False
-        first = likeliest(self._adapter, prompt[:, -1])[:, None]
+        first = likeliest(self._adapter, prompt)[:, None]
         self._start(decoder, batch, first)
         if decoder.graph is None and self.graphs.active:
             decoder.graph = self.graphs.capture(lambda: self._step(decoder))
@@ -127,6 +149,7 @@ class Compiled:
         stop = torch.tensor(list(ends), device=first.device, dtype=torch.long)
         said = 1
         while said < limit:
+            check()
             for _ in range(min(_ASK, limit - said)):
                 if decoder.graph is None:
                     self._step(decoder)
@@ -183,7 +206,7 @@ class Compiled:
         embeds = self._adapter.model.get_input_embeddings()(decoder.token)
         states = self._adapter.read(embeds, decoder.position, decoder.mask, decoder.cache)
         decoder.states.index_copy_(1, decoder.time, states)
-        following = likeliest(self._adapter, states[:, -1])[:, None]
+        following = likeliest(self._adapter, states)[:, None]
         for counter in (decoder.position, decoder.cache.at, decoder.time):
             counter.add_(1)
         decoder.said.index_copy_(1, decoder.time, following)

@@ -6,6 +6,7 @@ All graphs share one pool of memory, so what a graph returns is copied before an
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor
 
 _MOST = 32  # captured passes that are kept
 _REMEMBERED = 256  # passes that came once and may come again
+_capturing = threading.Lock()  # one capture at a time in the process; other threads may run meanwhile
 _WARM = 2  # runs before a capture, in which libraries choose their kernels and workspaces
 
 
@@ -78,6 +80,10 @@ class Graphs:
 
     def capture(self, function: Callable[[], object]) -> Any:
         """A graph of what the function launches; the function also runs a few times before."""
+        with _capturing:
+            return self._capture(function)
+
+    def _capture(self, function: Callable[[], object]) -> Any:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -87,6 +93,6 @@ class Graphs:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             function()
         return graph

@@ -7,19 +7,17 @@ that stops at the last image token. Vocabulary-wide logits are computed at text 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.cancel import checked
 from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
-from ercr.trace.kernels import without_plans
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.replay import Replay
 from ercr.trace.speak import Speech, answers, end_tokens, is_plain_greedy
@@ -28,33 +26,24 @@ _TOGETHER = 4096  # tokens up to which views of all scales share a pass: beyond,
 
 
 class Recorder:
-    """Collects the outputs of some modules during passes of the model; its hooks live inside a `with` block."""
+    """Collects the outputs of some modules during passes of `own`, whose modules belong to this run alone."""
 
     def __init__(self, adapter: Adapter, layer: int) -> None:
         self.norm: list[Tensor] = []
         self.block: list[Tensor] = []
-        self._adapter = adapter
-        self._thread = 0
         # 0: embeddings, n: after block n, last: after the final norm
-        self._index = checked_layer(layer, len(adapter.blocks) + 1)
-        self.at_end = self._index == len(adapter.blocks)
-
-    @contextmanager
-    def recording(self) -> Iterator[Recorder]:
-        with self._adapter.lock, without_plans(), checked(self._adapter.model):
-            self._thread = threading.get_ident()
-            handles = [self._adapter.final_norm.register_forward_hook(self._keep_output)]
-            try:
-                if not self.at_end:
-                    block = self._adapter.blocks[self._index]
-                    handles.append(block.register_forward_pre_hook(self._keep_input, with_kwargs=True))
-                yield self
-            finally:
-                for handle in handles:
-                    handle.remove()
+        index = checked_layer(layer, len(adapter.blocks) + 1)
+        self.at_end = index == len(adapter.blocks)
+        self._norm = adapter.final_norm
+        self.own = checked(adapter)
+        self.own.final_norm.register_forward_hook(self._keep_output)
+        if not self.at_end:
+            self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
 
     def take(self) -> tuple[Tensor, Tensor]:
         """Final states and states of the asked layer [B, positions, d] since the last call."""
+        if not self.norm:
+            raise ModelStateError("The model's layers were not seen: undo torch.compile or a replaced forward first.")
         norm = _joined(self.norm)
         block = norm if self.at_end else _joined(self.block)
         self.norm.clear()
@@ -65,17 +54,14 @@ class Recorder:
         """States of an earlier layer pass the final norm before they are read."""
         if self.at_end:
             return layer_states
-        norm: Tensor = self._adapter.final_norm(layer_states)
+        norm: Tensor = self._norm(layer_states)  # the model's, which nobody records
         return norm
 
     def _keep_output(self, _: nn.Module, args: Any, output: Tensor) -> None:
-        # a stream's maps are made in another thread, which may call the same norm
-        if threading.get_ident() == self._thread:
-            self.norm.append(output)
+        self.norm.append(output)
 
     def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == self._thread:
-            self.block.append(args[0] if args else kwargs["hidden_states"])
+        self.block.append(args[0] if args else kwargs["hidden_states"])
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -128,22 +114,20 @@ def _speak(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, gene
     """Greedy answers, with the states passed through on the way."""
     batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
     if adapter.compiled is not None and recorder.at_end:
-        with adapter.lock:
-            ends = end_tokens(adapter, generation)
-            tokens, norm = adapter.compiled.speak(batch, int(generation["max_new_tokens"]), ends)
+        ends = end_tokens(adapter, generation)
+        tokens, norm = adapter.compiled.speak(batch, int(generation["max_new_tokens"]), ends)
         spoken = [cut_answer(row, ends, -1) for row in tokens.cpu()]
         return _Run(spoken, norm, norm, batch.offsets)
-    speech = Speech(adapter, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
+    speech = Speech(recorder.own, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
     norms, layers, rows = [], [], len(samples)
-    with recorder.recording():
-        states = speech.first(batch)
-        while True:
-            norm, layer = recorder.take()
-            norms.append(speech.spread(norm, rows))
-            layers.append(norms[-1] if recorder.at_end else speech.spread(layer, rows))
-            if not speech.hear(states):
-                break
-            states = speech.step()
+    states = speech.first(batch)
+    while True:
+        norm, layer = recorder.take()
+        norms.append(speech.spread(norm, rows))
+        layers.append(norms[-1] if recorder.at_end else speech.spread(layer, rows))
+        if not speech.hear(states):
+            break
+        states = speech.step()
     norm = torch.cat(norms, dim=1)
     layer = norm if recorder.at_end else torch.cat(layers, dim=1)
     return _Run(answers(speech.tokens), norm, layer, batch.offsets, speech.embeds)
@@ -154,8 +138,7 @@ def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, g
     prepared = [sample.prepared for sample in samples]
     inputs = adapter.collate(prepared, pad_token(adapter))
     length = inputs["input_ids"].shape[1]
-    with recorder.recording():
-        sequences = adapter.model.generate(**inputs, **generation)
+    sequences = recorder.own.model.generate(**inputs, **generation)
     sequences = getattr(sequences, "sequences", sequences)
     ends = generation.get("eos_token_id", adapter.model.generation_config.eos_token_id)
     answers = [cut_answer(row[length:].cpu(), ends, pad_token(adapter)) for row in sequences]
@@ -172,11 +155,11 @@ def forward(
     """One pass without the language head over left-padded samples: final and asked-for states [B, L, d]."""
     batch = adapter.pack(samples, pad_token(adapter))
     if adapter.compiled is not None and recorder.at_end and kind == "pad":
-        with adapter.lock:
-            states = adapter.compiled.read(batch)
+        states = adapter.compiled.read(batch)
         return states, states
-    with recorder.recording(), adapter.view_context(kind):
-        adapter.read(adapter.embed(batch), batch.positions, batch.mask)
+    own = recorder.own
+    with own.view_context(kind):
+        own.read(own.embed(batch), batch.positions, batch.mask)
     return recorder.take()
 
 

@@ -2,13 +2,12 @@
 
 The pass that generated the answer is over; this one reads the same tokens again and keeps what was asked for, one
 layer at a time where it can. Gradients run through copies of the parameters in float32, so the model's own flags,
-precision and mode stay as they are.
+precision and mode stay as they are. Whatever a pass needs hung on the model hangs on modules of that pass alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,10 +15,10 @@ from torch import Tensor, nn
 
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Prepared
-from ercr.trace.attention import Attention, Backend, attention_backend, describe, observe, repeat_heads
+from ercr.trace.attention import Attention, Backend, attend_by, describe, observe, repeat_heads
 from ercr.trace.cancel import check, checked, checked_backward
 from ercr.trace.data import checked_layer, refuse_image_tokens
-from ercr.trace.rules import Rule, relevance_rules
+from ercr.trace.rules import Rule, follow
 
 Entry = tuple[nn.Module, Tensor, dict[str, Any]]  # a block, the stream that entered it, its other inputs
 _BACKWARD_BYTES = 2**30  # what the gradients of one batch of target tokens may take
@@ -63,24 +62,20 @@ class Replay:
             if layer in wanted:
                 kept[layer] = attention.to(self.visual.device)
 
-        with attention_backend(self._adapter, observe(seen)):
-            self._forward()
+        own = checked(self._adapter)
+        attend_by(own, observe(seen))
+        self._forward(own)
         return kept
 
     def states(self, layer: int | None = None) -> Tensor:
         """Final states [L, d], or the stream [L, d] that enters a block."""
+        own = checked(self._adapter)
+        if layer is not None:
+            layer = checked_layer(layer, self.depth)
+            return self._entries(own, slice(layer, layer + 1))[0][1][0].to(self.visual.device)
         kept: list[Tensor] = []
-        if layer is None:
-            handle = self._adapter.final_norm.register_forward_hook(lambda module, args, out: kept.append(out))
-        else:
-            block = self._adapter.blocks[checked_layer(layer, self.depth)]
-            handle = block.register_forward_pre_hook(
-                lambda module, args, kwargs: kept.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
-            )
-        try:
-            self._forward()
-        finally:
-            handle.remove()
+        own.final_norm.register_forward_hook(lambda module, args, out: kept.append(out))
+        self._forward(own)
         return kept[0][0].to(self.visual.device)
 
     def read(self, states: Tensor) -> Tensor:
@@ -89,17 +84,13 @@ class Replay:
         return out
 
     @torch.no_grad()
-    def _forward(self) -> None:
-        with self._adapter.lock, checked(self._adapter.model):
-            self._run()
-
-    def _run(self) -> None:
+    def _forward(self, own: Adapter) -> None:
         behind = self._sample.input_ids[int(self._sample.visual[-1]) + 1 :]
         refuse_image_tokens(behind, self._adapter.image_token_id)
         if self._embeds is None:
-            self._embeds = self._adapter.embed(self._adapter.pack([self._sample], 0))[0]
-        positions = self._adapter.position_ids([self._sample], torch.ones(1, self.length, dtype=torch.long))
-        self._adapter.read(self._embeds[None], positions.to(self._embeds.device), None)
+            self._embeds = own.embed(own.pack([self._sample], 0))[0]
+        positions = own.position_ids([self._sample], torch.ones(1, self.length, dtype=torch.long))
+        own.read(self._embeds[None], positions.to(self._embeds.device), None)
 
     # gradients of the emitted logits
 
@@ -108,29 +99,28 @@ class Replay:
 
         The output counts as a variable of its own: what it was computed from plays no part.
         """
-        layer = checked_layer(layer, self.depth)
-        entries, taps = self._entries(layer), list[Tensor]()
+        own, taps = checked(self._adapter), list[Tensor]()
+        entries = self._entries(own, slice(checked_layer(layer, self.depth), None))
 
         def tap(_: nn.Module, args: Any, output: Tensor) -> Tensor:
             taps.append(output.detach().requires_grad_())
             return taps[0]
 
+        getattr(entries[0][0], module).register_forward_hook(tap)
         with torch.enable_grad():
-            handle = getattr(self._adapter.blocks[layer], module).register_forward_hook(tap)
-            try:
-                logits = self._logits(entries, rows)
-            finally:
-                handle.remove()
+            logits = self._logits(own, entries, rows)
             home = self.visual.device
             kept = torch.cat([grads[0].to(home)[:, 0, self.visual] for _, grads in self._backward(logits, taps, 4)])
         return taps[0].detach()[0].to(home)[self.visual], kept
 
     def relevance(self, rule: Rule, rows: slice) -> Tensor:
         """Signed relevance [R, N] at the projected image embeddings: their product with the modified gradient."""
-        with torch.enable_grad(), relevance_rules(self._adapter, rule):
-            entries = self._entries(0)
+        own = checked(self._adapter)
+        entries = self._entries(own, slice(None))
+        follow(own, rule)
+        with torch.enable_grad():
             start = self._float(entries[0][1]).requires_grad_()
-            logits = self._logits(entries, rows, start)
+            logits = self._logits(own, entries, rows, start)
             parts = [
                 (grads[0] * start).sum(-1).detach().to(self.visual.device)[:, 0, self.visual]
                 for _, grads in self._backward(logits, [start], 4)
@@ -144,10 +134,11 @@ class Replay:
         def explicit(original: Backend) -> Backend:
             return _explicit_attention(probabilities)
 
-        with torch.enable_grad(), attention_backend(self._adapter, explicit):
-            entries = self._entries(0)
-            probabilities.clear()
-            logits = self._logits(entries, rows, self._float(entries[0][1]).requires_grad_())
+        own = checked(self._adapter)
+        entries = self._entries(own, slice(None))
+        attend_by(own, explicit)
+        with torch.enable_grad():
+            logits = self._logits(own, entries, rows, self._float(entries[0][1]).requires_grad_())
         weights = [p.detach() for p in probabilities]
         for part, grads in self._backward(logits, probabilities, 4 + 3 * self.depth):
             yield slice(rows.start + part.start, rows.start + part.stop), weights, grads
@@ -165,37 +156,30 @@ class Replay:
             grads = torch.autograd.grad(logits, inputs, seeds, is_grads_batched=True, retain_graph=not last)
             yield part, [grad.detach() for grad in grads]
 
-    def _logits(self, entries: list[Entry], rows: slice, stream: Tensor | None = None) -> Tensor:
+    def _logits(self, own: Adapter, entries: list[Entry], rows: slice, stream: Tensor | None = None) -> Tensor:
         """Emitted logits [R] of the rows' own tokens, computed from the first entry's block on."""
         stream = self._float(entries[0][1]) if stream is None else stream
         for block, _, options in entries:
             check()
             stream = _call(block, stream, options)
             checked_backward(stream)
-        final = _call(self._adapter.final_norm, stream, {})
+        final = _call(own.final_norm, stream, {})
         target = self._adapter.unembedding_rows(self._targets[rows].to(final.device)).to(final)
         return (final[0, self.emitting[rows].to(final.device)] * target).sum(-1)
 
-    def _entries(self, layer: int) -> list[Entry]:
-        """The blocks from a layer on, with the inputs that one pass gave them."""
+    def _entries(self, own: Adapter, blocks: slice) -> list[Entry]:
+        """Some blocks with the inputs that one pass gave them."""
         entries: list[Entry] = []
 
         def hook(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             options = {key: value for key, value in kwargs.items() if key != "hidden_states"}
             entries.append((block, args[0] if args else kwargs["hidden_states"], options))
 
-        with self._hooked(self._adapter.blocks[layer:], hook):
-            self._forward()
+        handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in own.blocks[blocks]]
+        self._forward(own)
+        for handle in handles:  # these blocks are about to be called again
+            handle.remove()
         return entries
-
-    @contextmanager
-    def _hooked(self, modules: Any, hook: Callable[..., None]) -> Iterator[None]:
-        handles = [module.register_forward_pre_hook(hook, with_kwargs=True) for module in modules]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     @staticmethod
     def _float(states: Tensor) -> Tensor:
@@ -206,17 +190,23 @@ def _call(module: nn.Module, stream: Tensor, options: dict[str, Any]) -> Tensor:
     """A module on the stream, with detached parameters in the stream's precision."""
     if any(p.device.type == "meta" for p in module.parameters()):
         raise InputError("Gradient methods need the whole model in memory: load it without offloading.")
-    parameters = {name: p.detach().to(stream.dtype) for name, p in module.named_parameters()}
+    parameters = {name: _constant(p, stream.dtype) for name, p in module.named_parameters()}
     cast = {key: _cast(value, stream.dtype) for key, value in options.items()}
     out = torch.func.functional_call(module, parameters, (stream,), cast)
     result: Tensor = out[0] if isinstance(out, tuple) else out
     return result
 
 
+def _constant(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor's numbers apart from any graph, also those of a model that was loaded in inference mode."""
+    value = value.detach().to(dtype)
+    return value.clone() if value.is_inference() else value
+
+
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     """Rotary tables and additive masks in the stream's precision."""
     if isinstance(value, Tensor) and value.is_floating_point():
-        return value.to(dtype)
+        return _constant(value, dtype)
     return tuple(_cast(part, dtype) for part in value) if isinstance(value, tuple) else value
 
 

@@ -2,13 +2,12 @@
 
 A rule keeps every value of the forward pass and changes only what flows back (Achtibat et al., AttnLRP, ICML 2024;
 Ali et al., XAI for Transformers, ICML 2022). Each is a handful of tensor operations, so that many target tokens can
-flow back at once. Outside the `with` block every module is as it was.
+flow back at once. They are put on modules of a run's own, and go with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ercr.models.base import Adapter
-from ercr.trace.attention import Backend, attention_backend
+from ercr.trace.attention import Backend, attend_by
 
 Rule = Literal["attn", "cp"]
 _EPS = 1e-10
@@ -35,24 +34,13 @@ def identity_rule(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor
     return through + (out - through).detach()
 
 
-@contextmanager
-def relevance_rules(adapter: Adapter, rule: Rule) -> Iterator[None]:
-    """Norms, gated MLPs and attention of the decoder follow a rule while the block lasts."""
-    patched: list[tuple[nn.Module, Any]] = []
-    with adapter.lock, attention_backend(adapter, _attention_rule(rule)):
-        try:
-            for module in adapter.model.model.language_model.modules():
-                forward = _patched_forward(module, rule)
-                if forward is not None:
-                    patched.append((module, vars(module).get("forward")))
-                    module.forward = forward
-            yield
-        finally:
-            for module, own in patched:
-                if own is None:
-                    del module.forward  # the class's forward shows again
-                else:
-                    module.forward = own
+def follow(own: Adapter, rule: Rule) -> None:
+    """Norms, gated MLPs and attention of the decoder follow a rule from now on; `own` has modules of its own."""
+    attend_by(own, _attention_rule(rule))
+    for module in own.model.model.language_model.modules():
+        forward = _patched_forward(module, rule)
+        if forward is not None:
+            module.forward = forward
 
 
 def _patched_forward(module: nn.Module, rule: Rule) -> Callable[..., Tensor] | None:

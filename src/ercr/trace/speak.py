@@ -1,7 +1,8 @@
 """Greedy decoding of a batch that records as it goes, and lets finished answers leave the batch.
 
-The tokens are those of the model's own `generate`; the loop is our own so that a bulk run stops paying for answers
-that have ended, and so that nothing is worked out on the device only to be read back. Every other kind of decoding
+The tokens are those of the model's own `generate` for the same batch, in every precision; the loop is our own so that
+a bulk run stops paying for answers that have ended, and so that nothing is worked out on the device only to be read
+back. Every other kind of decoding
 (sampling, beams, penalties, assistants) is left to `generate`.
 """
 
@@ -56,8 +57,8 @@ def end_tokens(adapter: Adapter, options: dict[str, Any]) -> list[int]:
 
 
 def likeliest(adapter: Adapter, states: Tensor) -> Tensor:
-    """The most probable token behind each of the states [B, d], of those that may be said."""
-    logits: Tensor = adapter.head(states).float()
+    """The most probable token behind the last of the states [B, L, d], of those that may be said."""
+    logits: Tensor = adapter.head(states[:, -1:])[:, -1].float()  # as `generate` asks, whose rounding this keeps
     unsaid = adapter.unsaid
     return (logits if unsaid is None else logits.masked_fill(unsaid.to(logits.device), -torch.inf)).argmax(-1)
 
@@ -78,11 +79,13 @@ class Speech:
         self._speaking = torch.arange(rows, device=batch.ids.device)  # rows of the batch that are still in the cache
         self._done = torch.zeros(rows, dtype=torch.bool, device=batch.ids.device)
         self.length = 0
+        # products of fewer rows may round differently, which in half precision can change a word
+        self._leaves = torch.promote_types(adapter.model.dtype, torch.float32) == adapter.model.dtype
 
     @torch.no_grad()
     def choose(self, states: Tensor) -> Tensor:
         """The next token of every speaking row, from its last state."""
-        said = likeliest(self._adapter, states[:, -1]).to(self.tokens.device)
+        said = likeliest(self._adapter, states).to(self.tokens.device)
         self.newest = said
         self.length += 1
         return said
@@ -107,7 +110,7 @@ class Speech:
         ended = int(self._done.sum())
         if ended == len(self._done):
             return False
-        if ended * _LEAVE > len(self._done):
+        if self._leaves and ended * _LEAVE > len(self._done):
             keep = (~self._done).nonzero()[:, 0]
             self._cache.batch_select_indices(keep)
             self._mask = None if self._mask is None else self._mask[keep]

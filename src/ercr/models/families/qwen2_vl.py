@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -89,10 +90,10 @@ class Qwen2VL(Adapter):
         return _tower_inputs(grids, int(tower.spatial_merge_size), windows, self.device)
 
     def image_features(self, batch: Batch) -> Tensor:
-        """The tower's own pass, with positions and boundaries from the host and pictures attending in groups."""
+        """The tower's own pass, with positions and boundaries from the host; captured, pictures attend in groups."""
         tower, known = self.model.model.visual, batch.tower
         values = batch.pixels["pixel_values"].type(tower.dtype)
-        with packed_tower(tower, known.groups, self.fused):
+        with packed_tower(tower, known.groups) if self.fused else nullcontext():
             out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
         return torch.as_tensor(out.pooler_output)
 

@@ -1,0 +1,82 @@
+"""A model in modules of its own that share its weights: what is hung on them is seen by no other run; runs nothing.
+
+Hooks, patched forwards and the state that models keep between steps live in module objects. A run that works on
+objects of its own needs no lock, leaves nothing behind whatever ends it, and is not disturbed by another one.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from functools import cache, partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+# what a module holds of its own, beside its attributes
+_TABLES = (
+    "_parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks _forward_hooks "
+    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks _forward_pre_hooks_with_kwargs"
+).split()
+
+
+def replica(model: Any) -> Any:
+    """New modules in the places of the old ones, with the same parameters, buffers, hooks and settings."""
+    return _replica(model, {})
+
+
+def _replica(module: nn.Module, made: dict[int, Any]) -> Any:
+    if id(module) in made:
+        return made[id(module)]
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    new = made[id(module)] = module.__class__.__new__(module.__class__)
+    state = vars(module).copy()
+    state |= {name: state[name].copy() for name in _TABLES if name in state}
+    state["_compiled_call_impl"] = None  # it would run the old module
+    state |= {name: _rebound(value, module, new) for name, value in state.items() if callable(value)}
+    vars(new).update(state)
+    if "_hf_hook" in state:
+        vars(new)["_hf_hook"] = _own_hook(state["_hf_hook"], made)
+    for name, child in state["_modules"].items():
+        state["_modules"][name] = None if child is None else _replica(child, made)
+    return new
+
+
+def _rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
+    """A forward of the instance's own (offloading, several devices), bound to the new module."""
+    if isinstance(value, MethodType) and value.__self__ is old:
+        return MethodType(value.__func__, new)
+    if isinstance(value, partial) and value.args and value.args[0] is old:
+        again = partial(value.func, new, *value.args[1:], **value.keywords)
+        vars(again).update(vars(value))
+        return again
+    return value
+
+
+def _own_hook(hook: Any, made: dict[int, Any]) -> Any:
+    """Accelerate's hooks remember what they moved; a run of its own has hooks of its own."""
+    own = copy(hook)
+    if hasattr(own, "hooks"):
+        own.hooks = tuple(_own_hook(part, made) for part in own.hooks)
+    shared = getattr(own, "tied_params_map", None)
+    if shared is not None:
+        own.tied_params_map = made.setdefault(id(shared), {key: dict(kept) for key, kept in shared.items()})
+    return own
+
+
+@cache
+def survive_forks() -> None:
+    """transformers holds a lock while it puts hooks of its own on a model, which new modules have done at every run.
+
+    A process that is forked meanwhile would wait for that lock for ever; so a fork waits until nobody holds it.
+    """
+    try:
+        from transformers.utils import output_capturing
+    except ImportError:  # versions without it put no hooks
+        return
+    lock: Any = getattr(output_capturing, "_hook_installation_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

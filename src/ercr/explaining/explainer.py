@@ -9,7 +9,6 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ercr.errors import InputError, nearest

@@ -129,7 +129,7 @@ def test_mistakes_exit_with_two_and_one_sentence(run, photo, checkpoint, tmp_pat
         (["explain", photo, "-m", model, "--max-new-tokens", "0"], "at least 1"),
         (["explain", photo, "-m", model, "--device", "cuda"], "no CUDA device"),
         (["explain", photo, "-m", model, "--device", "gpu"], "no device 'gpu'"),
-        (["demo", "-m", model, "--out", text], "cannot be made"),
+        (["demo", "-m", model, "--out", text], "cannot be used"),
     ]
     before = sorted(p.name for p in tmp_path.iterdir())
     for arguments, says in cases:

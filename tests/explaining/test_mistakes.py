@@ -24,6 +24,7 @@ def test_a_name_instead_of_a_model_is_told_where_to_go():
         ({"generation": {"temprature": 0.5}}, "no setting 'temprature'.* Did you mean 'temperature'"),
         ({"generation": {"stop_strings": ["."]}}, "stop_strings is not supported"),
         ({"generation": "beam"}, "must be a dict"),
+        ({"method": 5}, "named by text"),
         ({"temperature": 0.5}, r"did you mean generation=\{'temperature': …\}"),
     ],
 )

@@ -24,6 +24,8 @@ def methods() -> dict[str, Method]:
 
 def resolve(spec: str, **switches: Any) -> tuple[Method, Settings]:
     """A method and its settings from 'name' or 'name:switch=value,switch=value', plus keyword switches."""
+    if not isinstance(spec, str):
+        raise InputError(f"A method is named by text such as 'ercr:context=tam', not by {type(spec).__name__}.")
     name, _, tail = spec.partition(":")
     known = methods()
     if name not in known:

@@ -48,6 +48,36 @@ def test_rank_overlap_in_chunks_is_the_same(monkeypatch):
     assert torch.equal(whole, rank_biased_overlap(lists, lists, 0.8, 300))
 
 
+@pytest.mark.parametrize(("vocabulary", "others", "most"), [(300, 4, 7), (300, 10, 4), (60, 40, 1), (3000, 4, 1)])
+def test_tables_of_the_rank_overlap_stay_within_their_bound(monkeypatch, vocabulary, others, most):
+    """As many rows at once as fit, by the larger of the table and the look-ups; at least one."""
+    lists = torch.stack([torch.randperm(vocabulary)[:50] for _ in range(40)])
+    monkeypatch.setattr(ranking, "_CHUNK_ENTRIES", 300 * 7)
+    made, minimum = [], torch.minimum
+    monkeypatch.setattr(torch, "minimum", lambda found, tails: made.append(len(found)) or minimum(found, tails))
+    rank_biased_overlap(lists, lists[:others], 0.8, vocabulary)
+    assert max(made) == most
+    assert len(made) == -(-40 // most)
+
+
+def test_no_targets_give_no_rows_of_overlap():
+    lists = torch.stack([torch.randperm(9)[:5] for _ in range(4)])
+    assert rank_biased_overlap(lists[:0], lists, 0.8, 9).shape == (0, 4)
+
+
+def test_windows_of_the_rank_filter_stay_within_their_bound(monkeypatch):
+    made, std_mean = [], torch.std_mean
+    monkeypatch.setattr(
+        torch, "std_mean", lambda found, *a, **k: made.append(found.numel()) or std_mean(found, *a, **k)
+    )
+    for entries, expected in ((9 * 20 * 2, [2, 2, 2, 1]), (9 * 20 * 3 - 1, [2, 2, 2, 1]), (9 * 20 * 7, [7]),
+                              (9 * 20 * 7 - 1, [6, 1]), (9, [1] * 7)):  # fmt: skip
+        monkeypatch.setattr(smoothing, "_ENTRIES", entries)
+        made.clear()
+        rank_gaussian(torch.rand(7, 4, 5))
+        assert [entries // (9 * 20) for entries in made] == expected
+
+
 def test_top_lists_order_ties_by_lower_id_and_negatives_right():
     scores = torch.tensor([[1.0, -2.0, 1.0, 0.0, -0.0, 3.0, -2.0, -1e-30]])
     assert stable_top(scores, 8).tolist() == [[5, 0, 2, 3, 4, 7, 1, 6]]
@@ -70,6 +100,15 @@ def test_rank_filter_in_chunks_is_the_same(monkeypatch):
     whole = rank_gaussian(maps)
     monkeypatch.setattr(smoothing, "_ENTRIES", 9 * 20 * 2)
     assert torch.equal(whole, rank_gaussian(maps))
+
+
+def test_windows_without_a_positive_mean_hold_no_evidence():
+    maps = torch.rand(2, 4, 5, dtype=torch.float64)
+    assert (rank_gaussian(-maps) == 0).all()
+    balanced = torch.tensor([[[-1.0, 1.0], [1.0, -1.0]]])  # reflected: windows of mean -1/9 and 1/9
+    assert (rank_gaussian(balanced)[balanced < 0] == 0).all()
+    assert (rank_gaussian(balanced - balanced) == 0).all()
+    assert rank_gaussian(torch.tensor([[[-8.0, 1, 1], [1, 1, 1], [1, 1, 1]]]))[0, 1, 1] == 0  # of mean 0
 
 
 def test_rank_filter_of_constant_maps_is_the_constant():

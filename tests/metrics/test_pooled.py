@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ercr.errors import InputError
-from ercr.metrics.pooled import Pooled, compare
+from ercr.metrics import pooled as pooled_module
+from ercr.metrics.pooled import Pooled, compare, harmonic
 
 
 def made(images=40, seed=0, lift=0.0, one_each=False):
@@ -130,3 +133,71 @@ def test_a_figure_that_no_image_has_is_not_a_number():
     assert found["obj_iou"].n == 0
     assert np.isnan([found["obj_iou"].value, found["obj_iou"].low, found["f1_iou"].value]).all()
     assert np.isnan(compare(empty, empty, "obj_iou", resamples=10).p)
+
+
+def test_no_p_value_is_below_what_so_many_resamples_can_tell():
+    """Where every image speaks for one method, only the ways that were not drawn could say otherwise."""
+    better, worse = ([(f"{i}", {"obj_iou": np.array([score])}) for i in range(60)] for score in (0.9, 0.1))
+    found = compare(pool(better), pool(worse), "obj_iou", resamples=300)
+    assert found.p == pytest.approx(1 / 301, rel=1e-12)
+    assert found.p_bootstrap == pytest.approx(2 / 301, rel=1e-12)
+    assert compare(pool(better[:8]), pool(worse[:8]), "obj_iou", resamples=256).p == 2 / 256  # all ways, counted
+    assert compare(pool(better[:8]), pool(worse[:8]), "obj_iou", resamples=255).p == pytest.approx(1 / 256, abs=3 / 256)
+
+
+def test_images_that_have_either_part_have_the_harmonic_mean():
+    pooled = Pooled()
+    for image, objects, functions in (("a", 1, 0), ("b", 0, 2), ("c", 3, 1), ("d", 0, 0)):
+        pooled.add(image, {"obj_iou": (0.5 * objects, objects), "func_iou": (0.25 * functions, functions)})
+    found = pooled.summary(resamples=20)
+    assert [found[name].n for name in ("obj_iou", "func_iou", "f1_iou")] == [2, 2, 3]
+    assert found["f1_iou"].value == pytest.approx(2 * 0.5 * 0.25 / 0.75)
+
+
+def test_the_harmonic_mean_of_nothing_is_nothing():
+    assert harmonic(0.0, 0.0) == 0
+    np.testing.assert_allclose(harmonic(np.array([0.0, 1.0, 0.5]), np.array([1.0, 1.0, 0.25])), [0, 1, 1 / 3])
+
+
+def test_swaps_that_leave_a_figure_undefined_count_as_large():
+    a, b = Pooled(), Pooled()
+    a.add("x", {"obj_iou": (0.5, 1)})
+    b.add("x", {"obj_iou": (0.0, 0)})
+    a.add("y", {"obj_iou": (0.2, 1)})
+    b.add("y", {"obj_iou": (0.4, 1)})
+    # of the four ways the first two are defined: b has no word in x
+    found = compare(a, b, "obj_iou", resamples=10)
+    assert found.difference == pytest.approx(0.35 - 0.4)
+    expected = [0.35 - 0.4, 0.4 - 0.35, 0.45 - 0.2, 0.2 - 0.45]
+    assert found.p == np.mean([abs(d) >= 0.05 - 1e-9 for d in expected])
+    assert found.p_wilcoxon == 1  # the only image with both
+
+
+def test_intervals_and_tests_do_not_depend_on_how_many_resamples_are_held_together(monkeypatch):
+    a, b = pool(made(12, 1)), pool(made(12, 2))
+    whole = a.summary(resamples=501)["f1_iou"], compare(a, b, "f1_iou", resamples=501)
+    drawn = []
+    rng = np.random.default_rng
+
+    class Counted:
+        def __init__(self, seed):
+            self.rng = rng(seed)
+
+        def multinomial(self, n, shares, count):
+            drawn.append(count)
+            return self.rng.multinomial(n, shares, count)
+
+        def integers(self, low, high, size):
+            drawn.append(size[0])
+            return self.rng.integers(low, high, size)
+
+    monkeypatch.setattr(np.random, "default_rng", Counted)
+    assert (a.summary(resamples=501)["f1_iou"], compare(a, b, "f1_iou", resamples=501)) == whole
+    assert drawn == [250, 250, 1] * 3  # the interval, the paired interval, and the swaps
+    monkeypatch.setattr(pooled_module, "_AT_ONCE", 40)
+    again = a.summary(resamples=501)["f1_iou"], compare(a, b, "f1_iou", resamples=501)
+    for first, second in zip(whole, again, strict=True):
+        np.testing.assert_allclose(
+            [getattr(first, f.name) for f in dataclasses.fields(first)],
+            [getattr(second, f.name) for f in dataclasses.fields(second)],
+        )

@@ -1,0 +1,126 @@
+"""Sums by Arrow over whole tables equal the metrics' own sums, row by row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ercr.errors import FileFormatError
+from ercr.evaluate import sums
+from ercr.evaluate.schema import SCHEMA
+from ercr.metrics import faithfulness, suppression
+from ercr.metrics.faithfulness import BUDGETS, CURVE
+
+KINDS = [("noun", 18), ("noun", 7), ("noun", None), ("function", None), ("other", None)]
+
+
+def made(budgets=CURVE, seed=0):
+    """Rows of two methods and four samples; one of the samples failed with one method."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for method in ("cam", "ercr"):
+        for index in range(4):
+            head = {"index": index, "sample": f"s{index}", "method": method, "status": "ok"}
+            if (method, index) == ("cam", 2):
+                rows.append({**head, "status": "failed", "reason": "model: it fell"})
+                continue
+            text = {"rouge_l": rng.random(), "meteor": rng.random()}
+            rows += [{**head, **text, **token(rng, budgets)} for _ in range(rng.integers(3, 9))]
+    return rows
+
+
+def token(rng, budgets):
+    kind, category = KINDS[rng.integers(len(KINDS))]
+    row = {"kind": kind, "category": category}
+    if category is not None and rng.random() < 0.7:
+        row |= {f"object_{name}": rng.random() for name in ("iou", "precision", "recall")}
+        row |= {"score_whole": rng.normal(), "score_blank": rng.normal()}
+        row |= {name: rng.normal(size=len(budgets)).tolist() for name in ("deleted", "inserted")}
+    if kind == "function":
+        row["function_quiet"] = rng.random()
+    if rng.random() < 0.8:
+        row |= {f"{what}_{when}": rng.random() for what in ("mass", "area") for when in ("before", "after")}
+        if category == 18:  # the other category is not in the picture
+            row |= {f"{what}_{when}": rng.random() for what in ("inside", "outside") for when in ("before", "after")}
+    return row
+
+
+def added(found):
+    """(numerator, denominator) by method, sample and figure."""
+    total = defaultdict(lambda: np.zeros(2))
+    for *key, pairs in found:
+        for name, pair in pairs.items():
+            total[(*key[:2], name)] += pair
+    return {key: tuple(pair) for key, pair in total.items()}
+
+
+def table(rows):
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def agree(found, expected):
+    assert found.keys() == expected.keys()
+    np.testing.assert_allclose([found[key] for key in expected], list(expected.values()), atol=1e-12)
+
+
+def test_samples_come_once_with_their_text_scores():
+    rows = made()
+    expected = {
+        (row["method"], row["sample"]): (row["status"], row.get("reason"), row.get("rouge_l"), row.get("meteor"))
+        for row in rows
+    }
+    found = list(sums.samples(table(rows)))
+    assert len(found) == len(expected) == 8
+    assert {row[:2]: row[2:] for row in found} == expected
+
+
+def test_word_figures_are_summed_and_counted():
+    rows, names = made(), {"object_iou": "obj_iou", "function_quiet": "func_iou", "object_precision": "precision",
+                           "object_recall": "recall"}  # fmt: skip
+    plain = [
+        (row["method"], row["sample"], {n: (row.get(c) or 0, float(row.get(c) is not None)) for c, n in names.items()})
+        for row in rows
+    ]
+    agree(added(sums.words(table(rows))), added(plain))
+
+
+def test_suppression_is_that_of_the_metrics_by_group():
+    rows = made()
+    plain, counts = [], defaultdict(int)
+    for row in rows:
+        if row.get("mass_before") is None:
+            continue
+        group = suppression.token_group(row["kind"], row["category"])
+        figures = {name: row.get(name) for name in sums._MASSES}
+        plain.append((row["method"], row["sample"], suppression.sums(figures, group)))
+        counts[row["method"], row["sample"], group] += 1
+    agree(added(sums.suppression(table(rows))), added(plain))
+    assert {tuple(key): count for *key, count, _ in sums.suppression(table(rows))} == counts
+    assert list(sums.suppression(table([{"method": "cam", "sample": "a", "status": "ok"}]))) == []
+
+
+@pytest.mark.parametrize("budgets", [CURVE, BUDGETS, (0.0, 0.3), (0.2, 1.0), (0.1,), (1.0,), (0.0, 0.5, 1.0)], ids=str)
+def test_faithfulness_is_that_of_the_metrics_token_by_token(budgets):
+    rows = made(budgets)
+    plain = []
+    for row in rows:
+        if row.get("deleted") is None:
+            continue
+        scores = row["score_whole"], row["score_blank"], row["deleted"], row["inserted"]
+        own = {name: pair for name, pair in faithfulness.sums(*scores, budgets).items() if name.endswith("auc")}
+        lost, gained = faithfulness.changes(*scores)
+        for share, down, up in zip(budgets, lost, gained, strict=True):
+            own |= {f"deletion_{round(100 * share)}": (down, 1), f"insertion_{round(100 * share)}": (up, 1)}
+        plain.append((row["method"], row["sample"], own))
+    agree(added(sums.faithfulness(table(rows), budgets)), added(plain))
+
+
+def test_without_scores_or_budgets_there_is_no_faithfulness():
+    rows = made()
+    assert list(sums.faithfulness(table(rows), ())) == []
+    assert list(sums.faithfulness(table([{"method": "cam", "sample": "a", "status": "ok"}]), CURVE)) == []
+    with pytest.raises(FileFormatError, match="than the 3 of its run"):
+        list(sums.faithfulness(table(rows), BUDGETS))

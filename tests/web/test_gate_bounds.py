@@ -1,0 +1,210 @@
+"""The gate's bounds, to the byte: addresses, bodies, uploads, and what passes behind them unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ercr.web.bodies import Endpoint, Endpoints
+from ercr.web.folder import Folder
+from ercr.web.gate import Gate
+from ercr.web.limits import Limits
+
+EXPLAIN = Endpoint(1, frozenset(), ("prompt",), frozenset({"prompt"}))
+API = "/gradio_api/"
+MULTIPART = {"content-type": "multipart/form-data; boundary=x"}
+
+
+class Behind:
+    """Stands for the framework: reads two messages and answers; falls over where a test asks for it."""
+
+    def __init__(self):
+        self.scopes, self.received = [], []
+        self.falls = ""
+
+    async def __call__(self, scope, receive, send):
+        self.scopes.append(scope)
+        if self.falls == "before":
+            raise RuntimeError("the framework fell")
+        if scope["type"] != "lifespan":
+            self.received += [await receive(), await receive()]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"Referrer-Policy", b"origin")]})
+        if self.falls == "after":
+            raise RuntimeError("the stream broke")
+        await send({"type": "http.response.body", "body": b"passed"})
+
+
+@pytest.fixture
+def behind():
+    return Behind()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return Folder(Limits())
+
+
+@pytest.fixture
+def ask(behind, folder):
+    gate = Gate(behind, Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), folder, Limits(upload_mb=1))
+
+    def call(method="GET", path="/", query="", parts=(b"",), length=None, headers=None, kind="http"):
+        """Messages that an asking client gets; its body comes in parts, then it leaves."""
+        most = len(parts) - 1
+        waiting = [{"type": "http.request", "body": p, "more_body": at < most} for at, p in enumerate(parts)]
+        waiting.append({"type": "http.disconnect"})
+        length = sum(map(len, parts)) if length is None else length
+        labels = {"content-length": str(length), **(headers or {})}
+        scope = {
+            "type": kind,
+            "asgi": {"spec_version": "2.4"},
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in labels.items()],
+        }
+        sent = []
+
+        async def receive():
+            return waiting.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, gate(scope, receive, send)).result()
+        return sent
+
+    return call
+
+
+def status(sent):
+    return sent[0]["status"]
+
+
+def says(sent):
+    labels = dict(sent[0]["headers"])
+    body = sent[1]["body"]
+    assert labels[b"content-type"] == b"application/json"
+    assert labels[b"content-length"] == str(len(body)).encode()
+    return json.loads(body)["error"]
+
+
+def test_addresses_are_as_long_as_4096_characters_and_no_longer(ask):
+    assert status(ask(query="x" * 4096)) == 200
+    assert status(ask(path="/assets/" + "x" * 4088)) == 200
+    for sent in (ask(query="x" * 4097), ask(path="/assets/" + "x" * 4089)):
+        assert (status(sent), says(sent)) == (414, "The address is too long.")
+
+
+def test_web_sockets_are_closed_and_the_servers_own_start_passes(ask, behind):
+    assert ask(kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert behind.scopes == []
+    ask(kind="lifespan")
+    assert [scope["type"] for scope in behind.scopes] == ["lifespan"]
+
+
+def test_bodies_are_read_to_the_length_they_state_and_not_beyond(ask, behind):
+    body = json.dumps({"data": ["hi"]}).encode()
+    place = {"method": "POST", "path": f"{API}call/explain"}
+    assert status(ask(**place, parts=(body,))) == 200
+    assert status(ask(**place, parts=(body[:3], b"", body[3:]))) == 200
+    passed, then = behind.received[-2:]
+    assert (json.loads(passed["body"]), passed["more_body"]) == ({"data": ["hi"]}, False)
+    assert then == {"type": "http.disconnect"}  # what comes after the body comes from the client
+    longer = ask(**place, parts=(body, b" ", b" "), length=len(body))
+    assert (status(longer), says(longer)) == (413, "The body is longer than its Content-Length.")
+    assert status(ask(**place, parts=(body[:-1], b"} "), length=len(body) + 1)) == 200  # as long as it said
+    shorter = ask(**place, parts=(), length=9)
+    assert (status(shorter), says(shorter)) == (400, "The connection ended before the body did.")
+    for text in ("-1", "1.5", "", "x"):
+        assert status(ask(**place, length=text)) == 411
+    assert len(behind.scopes) == 3
+
+
+def test_json_bodies_may_hold_a_million_bytes(ask):
+    place = {"method": "POST", "path": f"{API}call/explain"}
+    body = json.dumps({"data": ["hi"]}).encode()
+    assert status(ask(**place, parts=(body.ljust(1_000_000),))) == 200
+    assert status(ask(**place, parts=(body.ljust(1_000_001),))) == 413
+
+
+def test_uploads_may_hold_their_megabytes_and_a_form_around_them(ask):
+    place, most = {"method": "POST", "path": f"{API}upload", "headers": MULTIPART}, 1024 * 1024 + 100_000
+    assert status(ask(**place, length=most)) == 200
+    sent = ask(**place, length=most + 1)
+    assert (status(sent), says(sent)) == (413, "The request is larger than the 1 MB allowed.")
+    assert status(ask(**{**place, "headers": {"content-type": "multipart/mixed; boundary=x"}}, length=5)) == 415
+
+
+def test_a_body_that_was_written_anew_carries_its_own_length_and_kind(ask, behind):
+    body = b'{"data":["hi"]}' + b" " * 30
+    headers = {"content-type": "text/plain", "x-other": "kept", "content-length": str(len(body))}
+    assert status(ask("POST", f"{API}call/explain", parts=(body,), headers=headers)) == 200
+    passed = behind.received[0]["body"]
+    assert sorted(behind.scopes[0]["headers"]) == [
+        (b"content-length", str(len(passed)).encode()),
+        (b"content-type", b"application/json"),
+        (b"x-other", b"kept"),
+    ]
+
+
+def test_answers_carry_the_policies_that_they_lack(ask):
+    labels = dict(ask()[0]["headers"])
+    assert b"connect-src 'self'" in labels[b"content-security-policy"]
+    assert (labels[b"x-content-type-options"], labels[b"Referrer-Policy"]) == (b"nosniff", b"origin")
+    assert b"referrer-policy" not in labels
+    assert status(ask("HEAD")) == 200
+    for method in ("PUT", "DELETE", "OPTIONS"):
+        assert status(ask(method)) == 405
+
+
+def test_a_failure_is_a_500_or_the_end_of_a_stream(ask, behind, caplog):
+    behind.falls = "before"
+    sent = ask()
+    assert (status(sent), says(sent)) == (500, "Something failed on the server, and its log says what.")
+    assert "the framework fell" in caplog.text
+    behind.falls = "after"
+    sent = ask()
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert (status(sent), sent[1]["body"]) == (200, b"")
+
+
+def test_reading_routes_pass_with_and_without_a_slash_and_others_do_not(ask):
+    for route in ("info", "info/", "queue/status", "heartbeat/x", "call/explain/7"):
+        assert status(ask(path=API + route)) == 200, route
+    for route in ("infos", "", "join", "queue/join", "uploads"):
+        assert status(ask(path=API + route)) == 404, route
+    assert status(ask(path="/info")) == 404  # outside the API
+    assert status(ask("POST", "/upload", headers=MULTIPART)) == 404
+    assert status(ask(path=f"{API}queue/data")) == 400
+    assert status(ask(path=f"{API}queue/data", query="session_hash=x")) == 200
+    for path in ("/config", "/static/x.js", "/svelte/x.js", "/favicon.ico"):
+        assert status(ask(path=path)) == 200, path
+
+
+def test_results_are_served_under_a_policy_of_their_own_while_they_are_there(ask, folder, behind):
+    place = folder.new_result()
+    (place / "report.html").write_text("<p>found</p>")
+    sent = ask(path=f"/results/{place.name}/report.html")
+    labels = dict(sent[0]["headers"])
+    assert status(sent) == 200
+    assert b"".join(message.get("body", b"") for message in sent[1:]) == b"<p>found</p>"
+    assert labels[b"content-security-policy"] == b"sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
+    assert labels[b"cache-control"] == b"private, max-age=600"
+    for path in (f"{place.name}/other.html", place.name, "", "x/y/z", f"{place.name}/x/report.html"):
+        sent = ask(path=f"/results/{path}")
+        assert (status(sent), says(sent)) == (404, "This result is no longer here: explain the picture again."), path
+    assert behind.scopes == []
+
+
+def test_a_result_that_goes_while_it_is_asked_for_is_gone(ask, folder, monkeypatch):
+    place = folder.new_result()
+    (place / "report.html").write_text("x")
+    found = iter([place / "report.html", None])
+    monkeypatch.setattr(folder, "result", lambda key, name: next(found))
+    assert status(ask(path=f"/results/{place.name}/report.html")) == 404

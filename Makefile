@@ -15,9 +15,11 @@ VISION := $(VENV)/torchvision
 # packages that tests compare with, beside the environment because of what they would pull in
 REFERENCES := $(VENV)/references
 LXT := .venv-lxt
+# cosmic-ray without its server and its reports: what it needs to mutate code and to remember results
+MUTATION := $(VENV)/mutation
 LAYERS := $(patsubst %,-r requirements/%.txt,photo evaluate test)
 
-.PHONY: demo photo-demo benchmark docs test lint quick references lock clean
+.PHONY: demo photo-demo benchmark docs test lint quick mutants references lock clean
 demo: $(VENV)/.ready
 	$(BIN)/ercr demo
 
@@ -49,6 +51,12 @@ lint: $(VENV)/.ready-test
 
 quick: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# small faults in the core, one at a time, and whether its tests notice; ONLY="methods/ercr image/geometry" takes
+# some modules, OPTIONS="--draw 40" some mutants of each
+mutants: $(VENV)/.ready-mutants
+	$(BIN)/python -m tests.mutants $(OPTIONS) $(ONLY)
+	$(BIN)/python -m tests.mutants.by_hand
 
 ifdef UNLOCKED
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -82,6 +90,10 @@ $(VENV)/.ready-test: $(VENV)/.ready
 	$(PIP) --no-deps --upgrade --target $(VISION) torchvision==0.28.0
 	$(LOCKED) --upgrade --target $(OLD) -r requirements/oldest.txt
 	$(LOCKED) --upgrade --target $(REFERENCES) -r requirements/references.txt
+	touch $@
+
+$(VENV)/.ready-mutants: $(VENV)/.ready-test
+	$(LOCKED) --upgrade --target $(MUTATION) -r requirements/mutants.txt
 	touch $@
 
 # the lock files anew, by a tool in an environment that is thrown away

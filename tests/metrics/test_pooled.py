@@ -12,7 +12,7 @@ from scipy import stats
 
 from ercr.errors import InputError
 from ercr.metrics import pooled as pooled_module
-from ercr.metrics.pooled import Pooled, compare, harmonic
+from ercr.metrics.pooled import Pooled, compare, compare_all, harmonic
 
 
 def made(images=40, seed=0, lift=0.0, one_each=False):
@@ -145,12 +145,13 @@ def test_no_p_value_is_below_what_so_many_resamples_can_tell():
     assert compare(pool(better[:8]), pool(worse[:8]), "obj_iou", resamples=255).p == pytest.approx(1 / 256, abs=3 / 256)
 
 
-def test_images_that_have_either_part_have_the_harmonic_mean():
+def test_the_harmonic_mean_rests_on_the_images_and_words_of_the_part_that_has_fewest():
     pooled = Pooled()
-    for image, objects, functions in (("a", 1, 0), ("b", 0, 2), ("c", 3, 1), ("d", 0, 0)):
-        pooled.add(image, {"obj_iou": (0.5 * objects, objects), "func_iou": (0.25 * functions, functions)})
+    for image, objects, functions in (("a", 1, 0), ("b", 0, 2), ("c", 3, 1), ("d", 0, 0), ("e", 0, 9)):
+        pooled.add(image, {"func_iou": (0.25 * functions, functions), "obj_iou": (0.5 * objects, objects)})
     found = pooled.summary(resamples=20)
-    assert [found[name].n for name in ("obj_iou", "func_iou", "f1_iou")] == [2, 2, 3]
+    assert [found[name].n for name in ("obj_iou", "func_iou", "f1_iou")] == [2, 3, 2]
+    assert [found[name].total for name in ("obj_iou", "func_iou", "f1_iou")] == [4, 12, 4]
     assert found["f1_iou"].value == pytest.approx(2 * 0.5 * 0.25 / 0.75)
 
 
@@ -171,6 +172,7 @@ def test_swaps_that_leave_a_figure_undefined_count_as_large():
     expected = [0.35 - 0.4, 0.4 - 0.35, 0.45 - 0.2, 0.2 - 0.45]
     assert found.p == np.mean([abs(d) >= 0.05 - 1e-9 for d in expected])
     assert found.p_wilcoxon == 1  # the only image with both
+    assert (found.n, found.total) == (2, 1)  # images of either, words of the one that has fewer
 
 
 def test_intervals_and_tests_do_not_depend_on_how_many_resamples_are_held_together(monkeypatch):
@@ -201,3 +203,27 @@ def test_intervals_and_tests_do_not_depend_on_how_many_resamples_are_held_togeth
             [getattr(first, f.name) for f in dataclasses.fields(first)],
             [getattr(second, f.name) for f in dataclasses.fields(second)],
         )
+
+
+def test_resamples_and_seed_are_those_asked_for():
+    a, b = pool(made(12, 1)), pool(made(12, 2))
+    assert a.summary() == a.summary(2000, 0) != a.summary(2000, 1)
+    assert a.summary() != a.summary(1999, 0)
+    assert compare(a, b, "f1_iou") == compare(a, b, "f1_iou", 2000, 0) != compare(a, b, "f1_iou", 2000, 1)
+    assert compare_all(a, b, ["f1_iou"]) == {"f1_iou": compare(a, b, "f1_iou")}
+    assert compare(a, b, "f1_iou") != compare(a, b, "f1_iou", 1999)
+
+
+def test_the_bootstrap_counts_both_sides_of_nothing_in_resamples_of_its_own():
+    """Two images that pull either way: of n draws of two, a share of 1/4 has the one twice, and so on."""
+    a, b = Pooled(), Pooled()
+    for image, one, other in (("x", 0.9, 0.1), ("y", 0.2, 0.6)):
+        a.add(image, {"obj_iou": (one, 1)})
+        b.add(image, {"obj_iou": (other, 1)})
+    found = compare(a, b, "obj_iou", resamples=400)
+    assert found.difference == pytest.approx(0.2)
+    # only (y, y) lies below: a quarter of the draws
+    count = found.p_bootstrap * 401 / 2 - 1
+    assert count == pytest.approx(round(count), abs=1e-9)
+    assert 70 <= round(count) <= 130
+    assert found.p == 1.0  # of four ways, two give 0.2 and two give 0.6

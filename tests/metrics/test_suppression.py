@@ -64,3 +64,11 @@ def test_figures_are_ratios_of_sums_by_group():
     assert pooled.value("in_ret_object") == pytest.approx(inside[1] / inside[0])
     assert pooled.value("out_red_object") == pytest.approx(1 - outside[1] / outside[0])
     assert "in_ret_other" not in pooled.figures
+
+
+def test_a_figure_that_is_known_before_or_after_only_is_left_out():
+    whole = {f"{what}_{when}": 1.0 for what in ("mass", "area", "inside", "outside") for when in ("before", "after")}
+    for missing in whole:
+        found = sums({**whole, missing: None}, "object")
+        gone = {"mass": "supp", "area": "area_red", "inside": "in_ret", "outside": "out_red"}[missing.split("_")[0]]
+        assert set(found) == {"supp_object", "area_red_object", "in_ret_object", "out_red_object"} - {f"{gone}_object"}

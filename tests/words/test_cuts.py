@@ -7,7 +7,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ercr.explanation.words import group, pieces
+from ercr.words.pieces import group, pieces
 
 
 def decoding(tokens):

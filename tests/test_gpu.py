@@ -8,6 +8,7 @@ import torch
 
 import ercr
 from tests.conftest import FAMILIES
+from tests.models.own_words import Checker, pictures, wrong
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 PROMPT, ANSWER = "Describe this image.", "a photo of a dog and two umbrellas"
@@ -37,3 +38,33 @@ def test_generation_streams_and_batches_work_there(checkpoint, picture, family):
     np.testing.assert_allclose(streamed.maps, whole.maps, atol=1e-3)
     both = there.explain_batch([picture, picture.resize((60, 90))], PROMPT, **options)
     np.testing.assert_allclose(both[0].maps, whole.maps, atol=5e-3)
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "llava", "internvl"])
+def test_half_precision_says_what_generate_says(checkpoint, family):
+    explainer = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="bfloat16", device_map="cuda")
+    checker, images = Checker(explainer, 8), pictures(8, None)
+    alone = [checker.one(image, maps=False) for image in images]
+    for start in (0, 4):
+        checker.together(images[start : start + 4], alone[start : start + 4])
+    assert checker.counts["answers"] == checker.counts["in batches"] == 8
+    assert wrong(checker.counts) == 0, checker.counts
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
+def test_captured_passes_agree_with_plain_ones(checkpoint, picture, family, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    folder, options = str(checkpoint(family)), {"dtype": "float32", "device_map": "cuda"}
+    plain = ercr.Explainer.from_pretrained(folder, **options)
+    captured = ercr.Explainer(plain.adapter.model, _processor(plain), compile=True)
+    for image in (picture, picture.rotate(90), picture):  # the second and third time passes are captured, and replayed
+        expected, found = (e.explain(image, PROMPT, max_new_tokens=6) for e in (plain, captured))
+        assert [t.id for t in found.text_tokens] == [t.id for t in expected.text_tokens]
+        np.testing.assert_allclose(found.maps, expected.maps, atol=5e-3)
+    assert captured.adapter.compiled.graphs._captured, "no pass was captured"
+    again = plain.explain(picture, PROMPT, max_new_tokens=6)  # the model itself was not compiled
+    np.testing.assert_array_equal(again.maps, expected.maps)
+
+
+def _processor(explainer):
+    return explainer.adapter.tokenizer, explainer.adapter.image_processor

@@ -125,6 +125,14 @@ def test_both_files_of_swapped_parts_are_noticed_in_an_unfinished_run(undisturbe
         run.table()
 
 
+def test_a_part_in_the_place_of_all_rows_is_noticed(undisturbed, tmp_path):
+    run = Run(shutil.copytree(undisturbed.path, tmp_path / "run"))
+    for suffix in (".parquet", ".json"):
+        shutil.copy(run.part_path(1).with_suffix(suffix), (run.path / "rows").with_suffix(suffix))
+    with pytest.raises(FileFormatError, match="is damaged"):
+        run.table()
+
+
 def test_damaged_settings_are_refused_and_so_are_those_without_checksums(explainer, undisturbed, tmp_path):
     run = Run(shutil.copytree(undisturbed.path, tmp_path / "run"))
     path = run.path / "settings.json"

@@ -76,7 +76,7 @@ class Run:
         found = [rows] if self.complete else self._parts()
         run = self._id() if self.checked else None
         for path in found:
-            about = {"run": run} if path == rows else {"run": run, "part": _number(path)}
+            about = {"run": run, "part": None if path == rows else _number(path)}  # one part is not all rows
             if run is not None and checksum(path, about) is None:
                 raise FileFormatError(f"{path} is damaged: run the same `ercr evaluate` again, which mends it.")
         return found

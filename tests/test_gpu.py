@@ -8,7 +8,7 @@ import torch
 
 import ercr
 from tests.conftest import FAMILIES
-from tests.models.own_words import Checker, pictures, wrong
+from tests.models.own_words import Checker, wrong
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 PROMPT, ANSWER = "Describe this image.", "a photo of a dog and two umbrellas"
@@ -41,9 +41,10 @@ def test_generation_streams_and_batches_work_there(checkpoint, picture, family):
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "llava", "internvl"])
-def test_half_precision_says_what_generate_says(checkpoint, family):
+def test_half_precision_says_what_generate_says(checkpoint, picture, family):
     explainer = ercr.Explainer.from_pretrained(str(checkpoint(family)), dtype="bfloat16", device_map="cuda")
-    checker, images = Checker(explainer, 8), pictures(8, None)
+    turned = [picture.rotate(90 * turn, expand=True) for turn in range(4)]
+    checker, images = Checker(explainer, 8), [image.resize(size) for size in ((130, 90), (56, 97)) for image in turned]
     alone = [checker.one(image, maps=False) for image in images]
     for start in (0, 4):
         checker.together(images[start : start + 4], alone[start : start + 4])

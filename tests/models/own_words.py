@@ -24,10 +24,9 @@ from ercr.models.chat import as_messages
 from ercr.trace import Needs, Sample, trace_samples
 from ercr.trace.record import cut_answer, pad_token
 from ercr.trace.speak import end_tokens
-from tests.methods.test_methods import public_tam
 
 SCENES = ("scenes-qwen2vl", "scenes-llava", "scenes-internvl")
-PHOTOGRAPHS = Path("/work/shared/data/coco2014/image")
+PHOTOGRAPHS = Path(__file__).parents[3] / "shared/data/coco2014/image"
 SIZES = ((224, 224), (320, 240), (240, 320), (448, 300), (180, 400), (97, 131), (640, 427), (56, 56))
 PROMPT = "Describe this image."
 BATCH = 4
@@ -81,6 +80,8 @@ class Checker:
         return said
 
     def _maps(self, image: Image.Image, sample: Sample, ids: torch.Tensor, states: list[torch.Tensor]) -> None:
+        from tests.methods.test_methods import public_tam
+
         if len(sample.prepared.geometry.panels) > 1:  # the public code knows no tiles
             return
         with torch.no_grad():

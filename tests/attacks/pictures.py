@@ -140,7 +140,7 @@ class Visitor:
     def look(self, encoded: bytes) -> tuple[str, str | None]:
         sent = self._http.post("/gradio_api/upload", files={"files": ("picture.png", encoded)})
         if sent.status_code != 200:
-            return "refused at the door", None if 400 <= sent.status_code < 500 else f"status {sent.status_code}"
+            return "refused before decoding", None if 400 <= sent.status_code < 500 else f"status {sent.status_code}"
         self._path = sent.json()[0]
         body = {"fn_index": self._looked, "session_hash": "attack", "data": [{"path": self._path}]}
         answer = self._http.post("/gradio_api/run/predict", json=body)
@@ -149,7 +149,7 @@ class Visitor:
         said = re.sub("<[^>]*>", "", answer.json()["data"][1] or "").strip()
         if not said:
             return "read", None
-        unclear = "Something failed on the server" in said
+        unclear = "The server failed" in said
         return "refused", said if unclear else sentence_trouble(said)
 
     def explain(self) -> tuple[str, str | None]:
@@ -160,7 +160,7 @@ class Visitor:
         text = self._http.get(f"/gradio_api/call/explain/{joined.json()['event_id']}").text
         if "event: complete" in text:
             return "explained", None
-        return "not explained", text if "Something failed" in text or "error" not in text else None
+        return "not explained", text if "The server failed" in text or "error" not in text else None
 
 
 def main() -> int:

@@ -55,7 +55,7 @@ def _end(http: httpx.Client, answer: httpx.Response) -> str:
     if event is None:
         return f"200 {answer.text[:80]}"
     text = http.get(f"{API}/call/explain/{event}").text
-    unclear = "Something failed" in text or "event: error" not in text
+    unclear = "The server failed" in text or "event: error" not in text
     return f"unclear event {text[:200]}" if unclear else "error event"
 
 

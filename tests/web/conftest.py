@@ -20,7 +20,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 
 class Server:
-    """`ercr serve` on a free port; what it writes goes to a file, because nobody reads a pipe."""
+    """`ercr serve` on a free port; what it writes goes to a file, because a full pipe would block it."""
 
     def __init__(self, place: Path, *options: str) -> None:
         self.log = place / "server.log"

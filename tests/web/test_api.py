@@ -157,4 +157,4 @@ def test_values_of_any_kind_end_in_an_answer_or_a_sentence(server, scene_file):
             if "event: error" in text:
                 error = json.loads(text.rsplit("data: ", 1)[1])["error"]
                 assert "\n" not in error
-                assert "Something failed" not in error, (place, value)
+                assert "The server failed" not in error, (place, value)

@@ -1,4 +1,4 @@
-"""Connections that keep a server waiting are ended or give way; those that are being answered stay."""
+"""Connections that keep a server waiting are closed; those that are being answered stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 from ercr.web import connections as module
-from ercr.web.connections import Connections, protocol, room_for_connections
+from ercr.web.connections import Connections, connection_limit, protocol
 
 
 class Transport(asyncio.Transport):
@@ -75,7 +75,7 @@ def run(act):
         pool.submit(asyncio.run, act()).result()
 
 
-def test_the_longest_silent_connection_gives_way_and_never_one_at_work():
+def test_the_longest_idle_connection_is_closed_and_never_one_being_answered():
     async def act():
         place = Place(most=100, per_address=4)
         silent = [place.client() for _ in range(2)]
@@ -88,7 +88,7 @@ def test_the_longest_silent_connection_gives_way_and_never_one_at_work():
             gone.append([c.transport.gone for c in (*silent, working, slow, stranger)])
         assert gone[0] == [True, False, False, False, False]
         assert gone[1] == [True, True, False, False, False]
-        assert gone[2] == [True, True, False, True, False]  # half a body is silence, too
+        assert gone[2] == [True, True, False, True, False]  # half a body counts as idle, too
         refused = place.client(said=GET)
         assert refused.transport.said.startswith(b"HTTP/1.1 503")
         assert refused.transport.gone
@@ -99,7 +99,7 @@ def test_the_longest_silent_connection_gives_way_and_never_one_at_work():
     run(act)
 
 
-def test_whoever_holds_most_connections_gives_way_when_all_are_taken():
+def test_at_the_limit_the_address_with_most_connections_loses_one():
     async def act():
         place = Place(most=6, per_address=100)
         crowd = [place.client("10.0.0.1") for _ in range(5)]
@@ -110,7 +110,7 @@ def test_whoever_holds_most_connections_gives_way_when_all_are_taken():
     run(act)
 
 
-def test_a_proxy_may_hold_as_many_as_there_are():
+def test_a_trusted_proxy_has_no_limit_of_its_own():
     async def act():
         place = Place(most=50, per_address=3, trusted=frozenset({"127.0.0.1"}))
         through = [place.client("127.0.0.1", GET) for _ in range(20)]
@@ -122,7 +122,7 @@ def test_a_proxy_may_hold_as_many_as_there_are():
 @pytest.mark.parametrize(
     ("said", "late"), [(b"", 11), (b"GET / HT", 11), (POST, 11), (GET, None), (GET + b"GE", None)], ids=repr
 )
-def test_a_client_has_a_time_limit_and_a_server_none(said, late):
+def test_waiting_for_a_client_has_a_timeout_and_waiting_for_the_server_none(said, late):
     async def act():
         client = Place().client(said=said)
         await asyncio.sleep(0)
@@ -133,19 +133,19 @@ def test_a_client_has_a_time_limit_and_a_server_none(said, late):
     run(act)
 
 
-def test_a_body_that_drips_has_a_time_limit():
+def test_a_body_that_arrives_slowly_has_a_timeout():
     async def act():
         client = Place().client(said=POST)
-        began, times = client.heard, []
+        began, times = client.last_received, []
         for seconds in range(0, 80, 5):
-            client.heard = began + seconds
+            client.last_received = began + seconds
             times.append(client.overdue(began + seconds))
         assert times == [seconds > 65 for seconds in range(0, 80, 5)]  # 20 s and 45 for its length
 
     run(act)
 
 
-def test_an_answer_that_nobody_takes_has_a_time_limit():
+def test_a_response_that_nobody_reads_has_a_timeout():
     async def act():
         client = Place().client(said=GET)
         client.pause_writing()
@@ -156,9 +156,9 @@ def test_an_answer_that_nobody_takes_has_a_time_limit():
     run(act)
 
 
-def test_overdue_connections_are_cut_and_all_are_forgotten(monkeypatch):
+def test_overdue_connections_are_closed_and_none_stays_stored(monkeypatch):
     async def act():
-        monkeypatch.setattr(module, "_HEAD", 0.0)
+        monkeypatch.setattr(module, "_HEAD_TIMEOUT", 0.0)
         place = Place()
         silent, working = place.client(), place.client(said=GET)
         while not silent.transport.gone:
@@ -172,5 +172,5 @@ def test_overdue_connections_are_cut_and_all_are_forgotten(monkeypatch):
     run(act)
 
 
-def test_there_is_room_for_connections_within_what_the_system_allows():
-    assert 10 <= room_for_connections() <= 1000
+def test_the_connection_limit_respects_the_system_limit():
+    assert 10 <= connection_limit() <= 1000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ercr.web.folder import Folder, Full
+from ercr.web.folder import Folder, NoSpace
 from ercr.web.limits import Limits
 
 
@@ -26,12 +26,12 @@ def put(path, age_minutes=0.0, size=10):
     return path
 
 
-def test_old_files_go_with_their_folders_and_leave_the_lists(folder):
+def test_old_files_are_removed_with_their_folders_and_from_the_path_sets(folder):
     old = put(folder.path / "aa" / "old.png", age_minutes=11)
     fresh = put(folder.path / "bb" / "fresh.png", age_minutes=9)
     example = put(folder.examples / "scene.png", age_minutes=99)
     kept = {str(old), str(fresh)}
-    folder.listed = [kept]
+    folder.path_sets = [kept]
     folder.sweep()
     assert not old.exists()
     assert fresh.exists()
@@ -46,13 +46,13 @@ def test_old_files_go_with_their_folders_and_leave_the_lists(folder):
     assert not empty.exists()
 
 
-def test_beyond_the_size_allowed_the_oldest_go(folder):
+def test_above_the_size_limit_the_oldest_files_are_removed(folder):
     files = [put(folder.path / f"{i}" / "x", age_minutes=5 - i, size=400_000) for i in range(4)]
     folder.sweep()
     assert [file.exists() for file in files] == [False, False, True, True]
 
 
-def test_blocks_are_counted_not_bytes(folder):
+def test_sizes_are_counted_in_disk_blocks(folder):
     for i in range(200):  # 2 kB in all, and 800 kB of blocks beside as many of their folders
         put(folder.path / f"{i}" / "x", age_minutes=2)
     folder.sweep()
@@ -60,31 +60,31 @@ def test_blocks_are_counted_not_bytes(folder):
     assert 100 < len(left) < 130
 
 
-def test_room_is_promised_before_it_is_filled(folder):
-    with folder.promise(600_000) as promise:
-        with pytest.raises(Full, match="try again in a minute"):
-            folder.promise(600_000)
+def test_space_is_reserved_before_it_is_used(folder):
+    with folder.reserve(600_000) as reservation:
+        with pytest.raises(NoSpace, match="try again in a minute"):
+            folder.reserve(600_000)
         put(folder.path / "aa" / "x", size=500_000)
-        promise.kept = 500_000
-    with pytest.raises(Full):  # a visitor is at work with what is there
-        folder.promise(600_000)
+        reservation.kept = 500_000
+    with pytest.raises(NoSpace):  # the file is too young to be removed
+        folder.reserve(600_000)
 
 
-def test_what_lies_longer_than_a_minute_makes_room(folder):
+def test_files_older_than_a_minute_are_removed_to_make_room(folder):
     old = put(folder.path / "aa" / "x", age_minutes=2, size=900_000)
     folder.sweep()
-    with folder.promise(600_000):
+    with folder.reserve(600_000):
         assert not old.exists()
-    with folder.promise(900_000):  # nothing was kept
+    with folder.reserve(900_000):  # nothing was kept
         pass
 
 
-def test_only_files_inside_are_held(folder, tmp_path):
+def test_only_files_inside_the_folder_are_accepted(folder, tmp_path):
     inside = put(folder.path / "aa" / "x.png")
     secret = put(tmp_path / "secret")
     link = folder.path / "aa" / "link.png"
     link.symlink_to(secret)
-    assert folder.holds(str(inside))
+    assert folder.contains(str(inside))
     hostile = [
         "\ud800",
         f"{folder.path}/\udfff.png",
@@ -99,7 +99,7 @@ def test_only_files_inside_are_held(folder, tmp_path):
         5,
         [],
     ]
-    assert not any(folder.holds(path) for path in hostile)
+    assert not any(folder.contains(path) for path in hostile)
 
 
 def test_results_are_found_by_key_and_plain_name_only(folder):

@@ -1,4 +1,4 @@
-"""What the gate rests on inside the web framework; fails first when a new version moves it."""
+"""What the request filter relies on inside the web framework; fails first when a new version changes it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from packaging.requirements import Requirement
 
 from ercr.errors import Cancelled
 from ercr.trace import cancel
-from ercr.web import gate as gate_module
+from ercr.web import request_filter as filter_module
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
-from ercr.web.server import _visitor, application
-from ercr.web.shelf import Shelf
+from ercr.web.model_cache import ModelCache
+from ercr.web.server import _current_event, application
 
 gradio = pytest.importorskip("gradio", reason="the page is built with gradio")
 httpx = pytest.importorskip("httpx")
@@ -31,7 +31,7 @@ class Endless:
         self.visitors, self.began, self.ended = [], threading.Semaphore(0), threading.Semaphore(0)
 
     def explain_all(self, *_, **__):
-        self.visitors.append(_visitor())
+        self.visitors.append(_current_event())
         self.began.release()
         try:
             while True:
@@ -61,7 +61,7 @@ def served(tmp_path_factory):
             patch.setenv(f"GRADIO_{name}", "")  # so that they are as before when this ends
         patch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
         folder = Folder(Limits())
-        made = application(Shelf(["scenes-qwen2vl"], lambda name: endless), folder, Limits())
+        made = application(ModelCache(["scenes-qwen2vl"], lambda name: endless), folder, Limits())
         server = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -73,7 +73,7 @@ def served(tmp_path_factory):
         thread.join()
 
 
-def test_the_installed_version_is_one_that_was_looked_at():
+def test_the_installed_version_is_within_the_declared_bounds():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["serve"]
     bounds = next(r.specifier for r in map(Requirement, wanted) if r.name == "gradio")
     assert bounds.contains(gradio.__version__)
@@ -90,13 +90,13 @@ def paths(router):
             yield from paths(route.original_router)
 
 
-def test_routes_that_pass_are_there_and_new_ones_are_noticed(served):
-    """A route that is new in the framework is shut until somebody has read what it does."""
+def test_passed_routes_exist_and_new_ones_are_noticed(served):
+    """A route that is new in the framework is refused until somebody has read what it does."""
     mounted = next(
         route.app for route in served[2]._app.routes if hasattr(route, "app") and hasattr(route.app, "routes")
     )
     found = {re.sub(r"\{.*", "", path).rstrip("/") for path in paths(mounted)}
-    ours = gate_module._READ | gate_module._JSON - {"run/predict"}
+    ours = filter_module._GET_ROUTES | filter_module._JSON_ROUTES - {"run/predict"}
     assert {f"{API}/{route}" for route in ours} <= found
     assert {f"{API}/call", f"{API}/heartbeat", f"{API}/run", f"{API}/file="} <= found
     known = (ROOT / "tests/web/framework_routes.txt").read_text().split()
@@ -132,7 +132,7 @@ def joined(http, served, route, file, method):
 
 
 @pytest.mark.parametrize("route", ["api", "page"])
-def test_a_client_that_goes_away_ends_its_work(served, scene_file, route):
+def test_a_client_that_disconnects_ends_its_work(served, scene_file, route):
     url, endless, made = served
     with httpx.Client(base_url=url, timeout=20) as http:
         address, session, event = joined(http, served, route, upload(http, scene_file), "attention")
@@ -142,7 +142,7 @@ def test_a_client_that_goes_away_ends_its_work(served, scene_file, route):
             assert endless.visitors[-1] == (session, event)
             assert not endless.ended.acquire(timeout=0.3)  # somebody listens
         assert endless.ended.acquire(timeout=20)
-    assert not made._presence._sessions.get(session, None) or made._presence._sessions[session].listeners == 0
+    assert not made._listeners._sessions.get(session, None) or made._listeners._sessions[session].listeners == 0
 
 
 def test_cancelling_ends_the_work_while_the_client_stays(served, scene_file):

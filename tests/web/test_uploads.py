@@ -1,4 +1,4 @@
-"""Uploads: every way a file can be bad gives one sentence, and no bad file is decoded."""
+"""Uploads: every kind of bad file ends in one sentence, and no bad file is decoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ercr.web.limits import Limits
 from ercr.web.uploads import read_upload
 
 
-def test_bad_files_are_named_for_what_they_are(bad_files):
+def test_each_kind_of_bad_file_has_its_own_message(bad_files):
     for says, path in bad_files.items():
         with pytest.raises(ImageError, match=says):
             read_upload(path, Limits())
@@ -41,7 +41,7 @@ def test_pixels_are_upright_and_the_file_is_kept(tmp_path, picture):
     assert loaded.to_bytes() == path.read_bytes()
 
 
-def test_formats_that_no_browser_makes_stay_closed(tmp_path, picture):
+def test_formats_that_no_browser_makes_are_refused(tmp_path, picture):
     buffer = io.BytesIO()
     picture.save(buffer, format="PPM")
     path = tmp_path / "picture.png"
@@ -55,5 +55,5 @@ def test_a_file_above_the_limit_or_gone_is_refused(tmp_path):
     path.write_bytes(bytes(2_000_000))
     with pytest.raises(ImageError, match="larger than 1 MB"):
         read_upload(path, Limits(upload_mb=1))
-    with pytest.raises(ImageError, match="no longer here"):
+    with pytest.raises(ImageError, match="has been deleted"):
         read_upload(tmp_path / "gone.png", Limits())

@@ -50,7 +50,7 @@ def serve(
 ) -> None:
     """Show a page on which anyone can try a model on their own pictures."""
     from ercr.commands.options import check_device, check_options, load_model
-    from ercr.web.door import Door, allowed_hosts
+    from ercr.web.access_rules import AccessRules, allowed_hosts
     from ercr.web.server import check_installed, run
     from ercr.zoo.defaults import default_model, offered_models
 
@@ -67,7 +67,7 @@ def serve(
             stored_mb=("--max-stored", max_stored),
         )
     )
-    door = Door(allowed_hosts(allow_host or []), _password(host, password_file, no_password))
+    access = AccessRules(allowed_hosts(allow_host or []), _password(host, password_file, no_password))
     check_installed()
     check_device(device)
 
@@ -75,24 +75,24 @@ def serve(
         if not models:
             notes.print(default_model().sentence, markup=False, soft_wrap=True)
         notes.print(f"Serving at {address} (stop with Ctrl+C).", soft_wrap=True)
-        if door.password is not None and password_file is None:
-            notes.print(f"Password, shown this once: {door.password} (with any user name).", soft_wrap=True)
+        if access.password is not None and password_file is None:
+            notes.print(f"Password, shown this once: {access.password} (with any user name).", soft_wrap=True)
         elif no_password:
             notes.print("Anyone who reaches this machine can use it: there is no password.")
 
-    run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready, door)
+    run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready, access)
 
 
 def _password(host: str, file: Path | None, none: bool) -> str | None:
     """What visitors must know: a given password, or one made up where other machines can reach the server."""
-    from ercr.web.door import new_password, read_password
-    from ercr.web.server import reaches_beyond
+    from ercr.web.access_rules import new_password, read_password
+    from ercr.web.server import reachable_by_others
 
     if file is not None:
         if none:
             raise InputError("Give --password-file or --no-password, not both.")
         return read_password(file)
-    return new_password() if reaches_beyond(host) and not none else None
+    return new_password() if reachable_by_others(host) and not none else None
 
 
 def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:

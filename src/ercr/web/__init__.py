@@ -1,1 +1,4 @@
-"""The page that `ercr serve` shows, and its API; parses, calls the library, shows. Needs the `serve` extra."""
+"""The page that `ercr serve` shows, and its API: parses requests, calls the library and shows results.
+
+Needs the `serve` extra.
+"""

@@ -1,4 +1,4 @@
-"""What the gate and its helpers share of ASGI: types, headers, and answers in one sentence; decides nothing."""
+"""ASGI helpers: types, request headers, response headers, and refusals as JSON; decides nothing itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# the page may talk to this server and to nobody else, whatever a dependency or a visitor put into it
+# the page may connect to this server only, whatever a dependency or a visitor puts into it
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
@@ -20,7 +20,7 @@ _POLICY = (
 
 
 class Refused(Exception):
-    """A request that may not pass: a status and one sentence."""
+    """A request that is refused: an HTTP status and one sentence."""
 
     def __init__(
         self, status: int, message: str, parameter: str | None = None, headers: Mapping[str, str] | None = None
@@ -31,8 +31,8 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> bytes:
-        """The sentence as JSON; one about a parameter in the form in which the framework's clients show it."""
-        message: Any = str(self)
+        """The sentence as JSON; for a parameter, in the form that the clients of the framework show."""
+        message: str | list[dict[str, object]] = str(self)
         if self.parameter is not None:
             fields = {"is_valid": False, "parameter_name": self.parameter, "message": message}
             message = [{"__type__": "validate", **fields}]
@@ -44,18 +44,18 @@ def header(scope: Message, wanted: bytes) -> str:
     return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), "")
 
 
-def declared_length(scope: Message, most: int, spelled: str) -> int:
-    """The length that a request says its body has."""
+def declared_length(scope: Message, most: int, limit_text: str) -> int:
+    """The Content-Length of a request, which must be present and within the limit."""
     text = header(scope, b"content-length")
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise Refused(411, "Send a Content-Length.")
     if int(text) > most:
-        raise Refused(413, f"The request is larger than the {spelled} allowed.")
+        raise Refused(413, f"The request is larger than the {limit_text} allowed.")
     return int(text)
 
 
 async def read_body(receive: Receive, length: int) -> bytes:
-    """A body that is to be read as a whole."""
+    """The whole body of a request."""
     body = b""
     while len(body) <= length:
         message = await receive()
@@ -69,14 +69,14 @@ async def read_body(receive: Receive, length: int) -> bytes:
     return body
 
 
-def relabelled(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
-    """The headers of a request whose body was written anew."""
+def headers_for_body(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
+    """The headers of a request whose body was replaced by JSON of this length."""
     kept = [(name, value) for name, value in headers if name not in (b"content-length", b"content-type")]
     return [*kept, (b"content-length", str(length).encode()), (b"content-type", b"application/json")]
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A body that was read already, then whatever comes after it."""
+    """A `receive` that returns a body which was read already, then whatever comes after it."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -85,8 +85,8 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def with_headers(message: Message) -> Message:
-    """An answer's start with the headers that keep a page to itself, and without leave for other origins."""
+def add_security_headers(message: Message) -> Message:
+    """A response start with security headers and without CORS headers, which would admit other origins."""
     if message["type"] != "http.response.start":
         return message
     headers = [pair for pair in message.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
@@ -99,14 +99,14 @@ def with_headers(message: Message) -> Message:
     return {**message, "headers": headers + [(name, value) for name, value in extra.items() if name not in names]}
 
 
-async def answer_json(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-    """A whole answer."""
+async def send_json(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    """Send a complete response."""
     labels = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
     encoded = [(name.encode(), value.encode()) for name, value in labels.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(refusal: Refused, send: Send) -> None:
-    """The sentence of a refusal."""
-    await answer_json(send, refusal.status, refusal.body(), refusal.headers)
+async def send_refusal(refusal: Refused, send: Send) -> None:
+    """Send a refusal as a response."""
+    await send_json(send, refusal.status, refusal.body(), refusal.headers)

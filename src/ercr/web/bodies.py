@@ -9,14 +9,14 @@ from typing import Any
 from ercr.web.asgi import Refused
 from ercr.web.folder import Folder
 
-_HASH = 128  # characters of a session's or an event's name
+_MAX_NAME = 128  # characters of a session_hash or an event_id
 _NAMES = {
     "queue/join": ("session_hash",),
     "run/predict": ("session_hash",),
     "cancel": ("session_hash", "event_id"),
     "reset": ("event_id",),
 }
-_FILE = (
+_UPLOAD_FIRST = (
     "Upload the picture to /gradio_api/upload first, and name it by the path that this returns: "
     "other paths and addresses are not opened."
 )
@@ -24,13 +24,13 @@ _FILE = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A function of the page: how many values it takes, and the names of those that an API call gives."""
+    """A function of the page: how many values it takes, and the names of its parameters in the API."""
 
     inputs: int
-    pictures: frozenset[int]  # which of them are pictures
+    pictures: frozenset[int]  # indices of the values that are pictures
     names: tuple[str, ...]
     required: frozenset[str]
-    queued: bool = True  # others are answered at once
+    queued: bool = True  # False: it runs at once
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Endpoints:
 
 
 def checked_body(route: str, raw: bytes, endpoints: Endpoints, folder: Folder) -> bytes:
-    """The body as it may go on: written anew, so that nobody reads it differently than it was checked."""
+    """The checked body, encoded again, so that the framework parses exactly what was checked."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
@@ -63,14 +63,14 @@ def checked_body(route: str, raw: bytes, endpoints: Endpoints, folder: Folder) -
 
 
 def _check_files(body: Any, folder: Folder) -> None:
-    """Every file named anywhere in the body is one of ours; what else is said about it is dropped."""
+    """Refuse files that are not in our folder, wherever the body names them; drop all other facts about a file."""
     pending = [body]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             if "path" in value or "url" in value:
-                if not folder.holds(value.get("path")):
-                    raise _not_ours()
+                if not folder.contains(value.get("path")):
+                    raise _foreign_file()
                 path = value["path"]
                 value.clear()
                 value |= {"path": path, "meta": {"_type": "gradio.FileData"}}
@@ -81,8 +81,8 @@ def _check_files(body: Any, folder: Folder) -> None:
 
 def _check_names(body: dict[str, Any], wanted: tuple[str, ...]) -> None:
     for name in wanted:
-        if not isinstance(body.get(name), str) or not 0 < len(body[name]) <= _HASH:
-            raise Refused(400, f"The body needs a {name} of at most {_HASH} characters.")
+        if not isinstance(body.get(name), str) or not 0 < len(body[name]) <= _MAX_NAME:
+            raise Refused(400, f"The body needs a {name} of at most {_MAX_NAME} characters.")
 
 
 def _check_function(body: dict[str, Any], endpoints: Endpoints, queued: bool) -> None:
@@ -102,7 +102,7 @@ def _check_call(body: dict[str, Any], name: str, endpoints: Endpoints) -> None:
         )
     endpoint = known[plain]
     if plain == name:
-        # a session of the caller's choosing would make one answer wait for another's listener
+        # with a session that the caller chose, a response could wait for another client's listener
         body.pop("session_hash", None)
         _check_data(body, endpoint)
         return
@@ -116,7 +116,7 @@ def _check_call(body: dict[str, Any], name: str, endpoints: Endpoints) -> None:
 def _check_data(body: dict[str, Any], endpoint: Endpoint) -> None:
     data = body.get("data")
     if not isinstance(data, list):
-        raise Refused(400, "The body needs its values in a list named data.")
+        raise Refused(400, "The body needs a list of values named data.")
     if len(data) != endpoint.inputs:
         raise Refused(400, f"This function takes {endpoint.inputs} values, not {len(data)}.")
     _check_pictures(data, endpoint)
@@ -125,8 +125,8 @@ def _check_data(body: dict[str, Any], endpoint: Endpoint) -> None:
 def _check_pictures(data: list[Any], endpoint: Endpoint) -> None:
     for index in endpoint.pictures:
         if not (data[index] is None or (isinstance(data[index], dict) and "path" in data[index])):
-            raise _not_ours()
+            raise _foreign_file()
 
 
-def _not_ours() -> Refused:
-    return Refused(422, _FILE, "image")
+def _foreign_file() -> Refused:
+    return Refused(422, _UPLOAD_FIRST, "image")

@@ -1,4 +1,4 @@
-"""The one folder that uploads and results live in: private, bounded in age and size, gone with the server."""
+"""The temporary folder of uploads and results: private, limited in age and size, removed when the server stops."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ercr.errors import InputError
 from ercr.web.limits import Limits
 
 _RESULTS, _EXAMPLES = "results", "examples"
-_EVERY = 60.0  # seconds between two sweeps
-_YOUNG = 60.0  # seconds in which a file is not given up for a new one: a visitor is at work with it
+_SWEEP_INTERVAL = 60.0  # seconds
+_MIN_AGE = 60.0  # seconds before a file may be removed to make room: until then its visitor may need it
 _BLOCK = 4096
-_STEP = 64 * 1024  # bytes by which a promise grows
+_STEP = 64 * 1024  # bytes by which a reservation grows
 
 
-class Full(InputError):
-    """There is no room for another upload or result."""
+class NoSpace(InputError):
+    """The folder has no room for another upload or result."""
 
 
-class Promise:
-    """Room in the folder for what is being written; leaving it counts `kept`, what is there then."""
+class Reservation:
+    """Reserved bytes for files that are being written; on exit the bytes in `kept` are counted instead."""
 
     def __init__(self, folder: Folder, size: int) -> None:
         self._folder = folder
@@ -36,38 +36,38 @@ class Promise:
         self.kept = 0
 
     def grow_to(self, size: int) -> None:
-        """Hold at least so many bytes."""
+        """Reserve at least this many bytes."""
         if size > self._size:
             more = size - self._size + _STEP
             self._folder.extend(more)
             self._size += more
 
-    def __enter__(self) -> Promise:
+    def __enter__(self) -> Reservation:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._folder.settle(self._size, self.kept)
+        self._folder.release(self._size, self.kept)
 
 
 def blocks_for(size: int) -> int:
-    """Bytes that a file of this size and its folder take from a disk."""
+    """Bytes on disk for a file of this size and its folder."""
     return -(-size // _BLOCK) * _BLOCK + _BLOCK
 
 
 def disk_use(place: Path) -> int:
-    """Bytes that the files in a folder take from the disk."""
+    """Bytes on disk of the files in a folder."""
     return sum(_on_disk(path.stat()) for path in place.iterdir())
 
 
 def _on_disk(status: os.stat_result) -> int:
-    """A file's blocks and those of its folder; systems that do not count blocks tell the length."""
+    """A file's blocks and those of its folder; the length, where the system does not count blocks."""
     return max(blocks_for(status.st_size), getattr(status, "st_blocks", 0) * 512 + _BLOCK)
 
 
 class Folder:
-    """A temporary folder, swept by a thread of its own while it is entered."""
+    """A temporary folder; while it is entered, a thread removes old files."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -75,13 +75,13 @@ class Folder:
         self.examples = self.path / _EXAMPLES
         self.examples.mkdir()
         (self.path / _RESULTS).mkdir()
-        self.listed: Iterable[set[str]] = ()  # sets of paths that others keep; what is swept leaves them, too
+        self.path_sets: Iterable[set[str]] = ()  # sets of paths that the framework keeps; removed files leave them, too
         self._lock = threading.Lock()
-        self._used = 0  # bytes on disk, as far as was counted
-        self._promised = 0
-        self._full_until = 0.0
+        self._used = 0  # bytes on disk at the last count
+        self._reserved = 0
+        self._recount_after = 0.0
         self._closing = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep_often, name="ercr-sweep", daemon=True)
+        self._sweeper = threading.Thread(target=self._sweep_regularly, name="ercr-sweep", daemon=True)
 
     def __enter__(self) -> Folder:
         self._sweeper.start()
@@ -95,70 +95,70 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def new_result(self) -> Path:
-        """An empty folder for one answer's files, under a name that cannot be guessed."""
-        place = self.path / _RESULTS / secrets.token_hex(16)
-        place.mkdir()
-        return place
+        """A new folder for the files of one answer, with a random name."""
+        target = self.path / _RESULTS / secrets.token_hex(16)
+        target.mkdir()
+        return target
 
     def result(self, key: str, name: str) -> Path | None:
-        """A file of a result, if it is still here."""
+        """A file of a result, or None if it no longer exists."""
         if not (key.isalnum() and name and "/" not in name and not name.startswith(".")):
             return None
         path = self.path / _RESULTS / key / name
         return path if path.is_file() else None
 
-    def holds(self, path: object) -> bool:
-        """Whether a path that a client sent is a file in here."""
+    def contains(self, path: object) -> bool:
+        """Whether a path that a client sent is a file in this folder."""
         if not isinstance(path, str) or "\0" in path or len(path) > 4096:
             return False
         try:
             real = os.path.realpath(path)
             return real.startswith(f"{self.path}{os.sep}") and os.path.isfile(real)
-        except (OSError, ValueError):  # half a surrogate pair is no name of a file
+        except (OSError, ValueError):  # a lone surrogate cannot be part of a file name
             return False
 
-    def promise(self, size: int, likely: int = 0) -> Promise:
-        """So many bytes, where there is room for them and for all that is likely to come; raises where there is none.
+    def reserve(self, size: int, likely: int = 0) -> Reservation:
+        """Reserve bytes if there is room for the larger of `size` and `likely`; otherwise raise `NoSpace`.
 
-        What is oldest is removed to make room.
+        The oldest files are removed to make room.
         """
         self.extend(size, likely)
-        return Promise(self, size)
+        return Reservation(self, size)
 
     def extend(self, size: int, likely: int = 0) -> None:
-        """Count more as promised."""
+        """Reserve more bytes."""
         with self._lock:
-            room = int(self._limits.stored_mb * 1_000_000) - self._promised - max(size, likely)
-            if self._used > room and time.monotonic() >= self._full_until:
+            room = int(self._limits.stored_mb * 1_000_000) - self._reserved - max(size, likely)
+            if self._used > room and time.monotonic() >= self._recount_after:
                 self._used = self._shrink(room)
-                # counting anew costs: while all is young, that is not done for every request
-                self._full_until = time.monotonic() + 1.0 if self._used > room else 0.0
+                # counting is slow: while all files are too young to remove, it is not repeated for every request
+                self._recount_after = time.monotonic() + 1.0 if self._used > room else 0.0
             if self._used > room:
-                raise Full("The server's room for uploads and results is taken: try again in a minute.")
-            self._promised += size
+                raise NoSpace("The server has no room for more uploads and results: try again in a minute.")
+            self._reserved += size
 
-    def settle(self, promised: int, kept: int) -> None:
-        """Count what is there now in place of what was promised."""
+    def release(self, reserved: int, kept: int) -> None:
+        """Replace a reservation by the bytes that were written."""
         with self._lock:
-            self._promised -= promised
+            self._reserved -= reserved
             self._used += kept
 
     def sweep(self) -> None:
-        """Remove what is too old and, beyond the size allowed, what is oldest; then empty folders."""
+        """Remove files that are too old and, above the size limit, the oldest ones; then empty folders."""
         with self._lock:
-            self._used = self._shrink(int(self._limits.stored_mb * 1_000_000) - self._promised)
+            self._used = self._shrink(int(self._limits.stored_mb * 1_000_000) - self._reserved)
         self._remove_empty(time.time() - 60 * self._limits.keep_minutes)
-        for paths in self.listed:
-            # a copy first: requests add to these sets while we look
+        for paths in self.path_sets:
+            # a copy, because requests add to these sets meanwhile
             paths.difference_update([path for path in tuple(paths) if not os.path.exists(path)])
 
     def _shrink(self, room: int) -> int:
-        """Remove old files, and then the oldest until the others fit; the bytes that are left."""
+        """Remove old files, then the oldest until the rest fits; returns the bytes that are left."""
         files = sorted(self._files(), key=lambda entry: entry[1])
         total, now = sum(size for _, _, size in files), time.time()
         for path, changed, size in files:
             age = now - changed
-            if age <= 60 * self._limits.keep_minutes and (total <= room or age < _YOUNG):
+            if age <= 60 * self._limits.keep_minutes and (total <= room or age < _MIN_AGE):
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -182,6 +182,6 @@ class Folder:
                 if place.is_dir() and place.name not in (_RESULTS, _EXAMPLES) and place.stat().st_mtime < before:
                     place.rmdir()  # refuses folders that hold something
 
-    def _sweep_often(self) -> None:
-        while not self._closing.wait(_EVERY):
+    def _sweep_regularly(self) -> None:
+        while not self._closing.wait(_SWEEP_INTERVAL):
             self.sweep()

@@ -1,4 +1,4 @@
-"""How much a visitor may ask for; knows no page and no model."""
+"""Limits on what visitors may request; knows nothing of the page or the models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ercr.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may hold, how many run and wait, and how long results are kept."""
+    """Sizes of one request, how many requests run and wait, and how long results are kept."""
 
     upload_mb: float = 10.0
     megapixels: float = 16.0  # of a picture; a phone's photo has 12

@@ -1,31 +1,31 @@
-"""The page: what a visitor chooses on one side, what the model used on the other; layout and wiring only."""
+"""The page: inputs on one side, results on the other; layout and event handlers only."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ercr.web.live import note
+from ercr.web.answer_html import note
 from ercr.web.service import Service
 from ercr.zoo.defaults import PROMPT, default_model, offered_models
 
-_HEAD = (
+_HEADING = (
     "<h1>Which part of the picture does each word rest on?</h1>"
     "<p>Choose a picture and ask about it. The model answers, and every word shows what it was read from. "
     "Or type a sentence, and see which of its words the picture supports.</p>"
 )
-_WAITING = "The answer and its maps appear here."
+_PLACEHOLDER = "The answer and its maps appear here."
 _NO_COMPARISON = ("Nothing", "")
-# on a small screen, or with the choices open, the answer is out of sight
+# on a small screen, or with the options open, the answer is outside the window
 _SHOW_ANSWER = """() => {
   const answer = document.getElementById("answer"), { top } = answer.getBoundingClientRect();
   if (top < 0 || top > innerHeight / 3) answer.scrollIntoView({ behavior: "smooth" });
 }"""
-# the framework's picture buttons have no names for those who cannot see them
+# the framework's picture buttons have no labels for screen readers
 _NAME_EXAMPLES = """() => document.querySelectorAll("#examples button").forEach(
   (button, index) => button.setAttribute("aria-label", `Drawn example ${index + 1}`))"""
-_AT_A_TIME = "model"  # one limit for everything that runs a model
-# small steps do not queue: the framework loses an event that joins the queue just as the one before it leaves
-_AT_ONCE = {"preprocess": False, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
+_MODEL_RUNS = "model"  # one concurrency limit for all events that run a model
+# short events do not queue: the framework loses an event that joins the queue while the one before it leaves
+_UNQUEUED = {"preprocess": False, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def build(service: Service) -> Any:
@@ -33,7 +33,7 @@ def build(service: Service) -> Any:
     import gradio as gr
 
     with gr.Blocks(title="ercr", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(_HEAD, elem_classes="ercr-head")
+        gr.HTML(_HEADING, elem_classes="ercr-head")
         with gr.Row(elem_classes="ercr-main"):
             with gr.Column(scale=2, min_width=300, elem_classes="ercr-in"):
                 image, trouble, drawn = _picture(gr, service)
@@ -44,25 +44,25 @@ def build(service: Service) -> Any:
                 choices = _choices(gr, service)
             with gr.Column(scale=5, min_width=300, elem_classes="ercr-out"):
                 views = [
-                    gr.HTML(note(_WAITING, "empty"), elem_classes="ercr-answer", elem_id="answer"),
+                    gr.HTML(note(_PLACEHOLDER, "empty"), elem_classes="ercr-answer", elem_id="answer"),
                     gr.HTML(elem_classes="ercr-strip", elem_id="maps"),
                     gr.HTML(elem_classes="ercr-report", elem_id="report"),
                 ]
         asked = {"image": image, **texts, **choices}
-        _watching(gr, service, asked, views, start, stop)
+        _connect_events(gr, service, asked, views, start, stop)
         model = choices["model"]
         image.upload(
-            lambda sent: (*_looked_at(gr, service, sent), _fitting(gr, service, drawn=False)),
+            lambda sent: (*_check_upload(gr, service, sent), _default_model_update(gr, service, drawn=False)),
             image,
             [image, trouble, model],
-            **_AT_ONCE,
+            **_UNQUEUED,
         )
         if drawn is not None:
             drawn.click(
-                lambda index: (service.example(index), "", _fitting(gr, service, drawn=True)),
+                lambda index: (service.example(index), "", _default_model_update(gr, service, drawn=True)),
                 drawn,
                 [image, trouble, model],
-                **_AT_ONCE,
+                **_UNQUEUED,
             )
         _endpoints(gr, service, asked)
         page.load(None, js=_NAME_EXAMPLES, api_visibility="private")
@@ -71,7 +71,7 @@ def build(service: Service) -> Any:
 
 
 def _picture(gr: Any, service: Service) -> tuple[Any, Any, Any]:
-    """The picture, the place for what is wrong with it, and the drawn examples, if there are any."""
+    """The picture input, the element for its error message, and the drawn examples, if there are any."""
     image = gr.Image(
         label="Picture",
         type="filepath",
@@ -80,7 +80,7 @@ def _picture(gr: Any, service: Service) -> tuple[Any, Any, Any]:
         buttons=["fullscreen"],
         elem_id="image",
     )
-    # the API's description would show an address, and addresses are not opened
+    # by default the API's description shows an address here, and addresses are not opened
     image.example_payload = lambda: {"path": "photo.jpg", "meta": {"_type": "gradio.FileData"}}
     trouble = gr.HTML(elem_id="trouble")
     if not service.examples:
@@ -90,16 +90,16 @@ def _picture(gr: Any, service: Service) -> tuple[Any, Any, Any]:
     return image, trouble, drawn
 
 
-def _fitting(gr: Any, service: Service, drawn: bool) -> Any:
-    """The model that the new picture asks for, where the page offers those that are taken by default."""
-    names = service.shelf.names
+def _default_model_update(gr: Any, service: Service, drawn: bool) -> Any:
+    """Select the default model for the new picture, if the page offers exactly the default models."""
+    names = service.model_cache.names
     return default_model(drawn=drawn).name if len(names) > 1 and names == offered_models() else gr.skip()
 
 
-def _looked_at(gr: Any, service: Service, image: Any) -> tuple[Any, str]:
-    """Say at once what is wrong with an upload, and take it away."""
-    found = service.trouble_with(image)
-    return (gr.skip(), "") if found is None else (None, note(found, "trouble"))
+def _check_upload(gr: Any, service: Service, image: Any) -> tuple[Any, str]:
+    """Check an upload at once; a wrong one is removed and its error shown."""
+    error = service.upload_error(image)
+    return (gr.skip(), "") if error is None else (None, note(error, "trouble"))
 
 
 def _texts(gr: Any, service: Service) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def _texts(gr: Any, service: Service) -> dict[str, Any]:
 
 
 def _choices(gr: Any, service: Service) -> dict[str, Any]:
-    """Model, methods and length, in the order of `Service.watch`."""
-    names, most = service.shelf.names, service.limits.answer_tokens
+    """Model, methods and length, in the order of `Service.stream`."""
+    names, most = service.model_cache.names, service.limits.answer_tokens
     methods = [(f"{name}: {title}", name) for name, title in service.methods.items()]
     model = gr.Dropdown(names, value=names[0], label="Model", visible=len(names) > 1, elem_id="model")
     with gr.Accordion("Method, comparison, length", open=False, elem_id="more"):
@@ -127,19 +127,19 @@ def _choices(gr: Any, service: Service) -> dict[str, Any]:
     return {"model": model, "method": method, "other": other, "length": length}
 
 
-def _watching(gr: Any, service: Service, asked: dict[str, Any], views: list[Any], start: Any, stop: Any) -> None:
-    """What happens on the page. Values are not converted on the way: they are checked in one place, ours."""
+def _connect_events(gr: Any, service: Service, asked: dict[str, Any], views: list[Any], start: Any, stop: Any) -> None:
+    """The events of the page. The framework does not convert values, because `tasks.py` checks them as they are."""
 
     running = gr.on(
         [start.click, asked["prompt"].submit, asked["sentence"].submit],
-        service.watch,
+        service.stream,
         list(asked.values()),
         views,
         preprocess=False,
         show_progress_on=views[0],
         scroll_to_output=True,
         concurrency_limit=service.limits.concurrent,
-        concurrency_id=_AT_A_TIME,
+        concurrency_id=_MODEL_RUNS,
         api_visibility="private",
     )
     running.success(None, js=_SHOW_ANSWER, api_visibility="private")
@@ -169,5 +169,5 @@ def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:
             api_name=function.__name__,
             api_description=function.__doc__,
             concurrency_limit=service.limits.concurrent,
-            concurrency_id=_AT_A_TIME,
+            concurrency_id=_MODEL_RUNS,
         )

@@ -1,4 +1,4 @@
-"""Maps laid over a picture at a size that fits a page, whatever the size of the picture."""
+"""Maps over a picture, at a display size that does not depend on the size of the picture."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ercr.image.geometry import Floats, Geometry
 from ercr.render.overlay import overlay
 
 
-def fitted(image: Image.Image, side: int) -> Image.Image:
+def shrink_to_side(image: Image.Image, side: int) -> Image.Image:
     """The picture with its longer side at most `side` pixels long."""
     scale = min(1.0, side / max(image.size))
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     return image.resize(size, resample=Image.Resampling.BICUBIC, reducing_gap=2.0)
 
 
-def lit(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.Image:
-    """A fitted picture with a map [h, w] laid over it."""
+def draw_map(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.Image:
+    """A shrink_to_side picture with a map [h, w] laid over it."""
     size = (shown.height, shown.width)
     heat = geometry.to_pixels(evidence, size)
     seen = np.ones(size, np.bool_) if geometry.whole else geometry.seen_pixels(size)
@@ -30,12 +30,12 @@ def lit(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.Image
 
 def answer_picture(explanation: Explanation, side: int) -> Image.Image:
     """The evidence for the whole answer; the bare picture where nothing was said."""
-    shown = fitted(explanation.image.rgb, side)
-    return lit(shown, explanation.geometry, explanation.sentence().map) if explanation.words else shown
+    shown = shrink_to_side(explanation.image.rgb, side)
+    return draw_map(shown, explanation.geometry, explanation.sentence().map) if explanation.words else shown
 
 
 def data_url(image: Image.Image) -> str:
-    """A small picture as a page can carry it."""
+    """A small picture as a data URL."""
     kind = "WEBP" if features.check("webp") else "JPEG"
     buffer = io.BytesIO()
     image.save(buffer, format=kind, quality=75)

@@ -1,4 +1,4 @@
-"""Explanations as the files a visitor can see and keep."""
+"""Explanations as files that a visitor can view and download."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _PICTURE_SIDE = 1600  # pixels
 
 
 def write_report(explanations: Sequence[Explanation], place: Path) -> Path:
-    """The self-contained page."""
-    compare(explanations, strongest(explanations[0])).to_html(place / REPORT)
+    """Write the self-contained page."""
+    compare(explanations, strongest_word(explanations[0])).to_html(place / REPORT)
     return place / REPORT
 
 
 def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[str, str]]:
-    """Report, saved explanations and pictures; what there is to download as (label, file name)."""
+    """Write report, saved explanations and pictures; returns the downloads as (label, file name)."""
     report = write_report(explanations, place).read_text(encoding="utf-8")
-    # the same document without its heading: making it a second time would encode the picture a second time
+    # the same document without its heading; changed as text, because rendering again would encode the picture again
     (place / FRAMED).write_text(report.replace('<body class="whole">', '<body class="framed">', 1), encoding="utf-8")
     files = [("Report (HTML)", REPORT)]
     for explanation in explanations:
@@ -39,33 +39,33 @@ def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[st
 
 
 def likely_size(explanations: Sequence[Explanation]) -> int:
-    """Bytes to keep free for the files of an answer."""
+    """Bytes to reserve for the files of an answer."""
     maps = sum(explanation.maps.size for explanation in explanations)
     pictures = sum(len(explanation.image.to_bytes()) for explanation in explanations)
     return 2_000_000 + 8 * maps + 2 * pictures
 
 
-def strongest(explanation: Explanation) -> Word | None:
-    """The word to open a report at."""
+def strongest_word(explanation: Explanation) -> Word | None:
+    """The word with most evidence, at which the report opens."""
     return max(explanation.words, key=lambda word: word.evidence, default=None)
 
 
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
-    """The answer's words as plain data, with their maps; of several methods, each one's by its name."""
+    """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
     box = [round(side, 2) for side in first.geometry.box]  # all methods read the same cells
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
-    def told(index: int, read: Callable[[Word], Any]) -> Any:
-        found = {name: read(spoken[index]) for name, spoken in by_name.items()}
+    def by_method(index: int, read: Callable[[Word], Any]) -> Any:
+        found = {name: read(of_method[index]) for name, of_method in by_name.items()}
         return found if len(explanations) > 1 else next(iter(found.values()))
 
     return [
         {
             "text": word.text,
             "probability": round(word.probability, 4),
-            "evidence": told(i, lambda each: round(each.evidence, 4)),
-            "map": told(i, _rows),
+            "evidence": by_method(i, lambda word: round(word.evidence, 4)),
+            "map": by_method(i, _rows),
             "box": box,
         }
         for i, word in enumerate(first.words)
@@ -73,6 +73,6 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
 
 
 def _rows(word: Word) -> list[list[float]]:
-    """A map's rows of cells, from above."""
+    """A map's rows of cells, from the top."""
     rows: list[list[float]] = np.round(word.map.astype(np.float64), 4).tolist()
     return rows

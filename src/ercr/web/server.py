@@ -1,4 +1,4 @@
-"""The server: builds the page, puts the gate in front of it and runs until it is told to stop."""
+"""The server: builds the page, puts the request filter in front of it and runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 from ercr.errors import ErcrError, InputError, missing
 from ercr.explaining.explainer import Explainer
-from ercr.web.door import Door
+from ercr.web.access_rules import AccessRules
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
-from ercr.web.shelf import Shelf
+from ercr.web.model_cache import ModelCache
 
 _SEEDS = (5895, 3, 11, 848, 2946, 17)  # scenes shown as examples
-_SESSIONS = 200  # visitors whose last values are remembered
-_BACKLOG = 512  # connections that may wait to be taken
+_MAX_SESSIONS = 200  # visitors whose last values are kept
+_BACKLOG = 512  # connections that may wait to be accepted
 _M_ARENA_MAX = -8  # from glibc's malloc.h
-_GOODBYE = 3  # seconds that open connections get when the server stops
+_SHUTDOWN_TIMEOUT = 3  # seconds in which open connections may finish when the server stops
 
 
 def check_installed() -> None:
@@ -42,30 +42,30 @@ def run(
     models: Sequence[str],
     load: Callable[[str], Explainer],
     ready: Callable[[str], None],
-    door: Door | None = None,
+    access: AccessRules | None = None,
 ) -> None:
-    """Serve until interrupted; `ready` hears the address once connections are taken."""
+    """Serve until interrupted; `ready` is called with the address once connections are accepted."""
     check_installed()
-    # the server ends itself by the signal it got; as an exception that still lets the folder be removed
+    # uvicorn raises the signal again when it has stopped; an exception lets the folder be removed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _share_memory_pools()
-    shelf = Shelf(models, load)
+    model_cache = ModelCache(models, load)
     listening = _listen(host, port)
     with listening, Folder(limits) as folder:
         import uvicorn
 
-        from ercr.web.connections import Connections, protocol, room_for_connections
+        from ercr.web.connections import Connections, connection_limit, protocol
 
-        # an address in a forwarded header is a visitor's claim; a proxy's operator can set this variable
+        # addresses in forwarded headers are trusted from these proxies only, because a visitor can invent them
         proxies = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
         trusted = frozenset(address.strip() for address in proxies.split(","))
         settings = uvicorn.Config(
-            application(shelf, folder, limits, door),
-            http=protocol(Connections(room_for_connections(), trusted=trusted)),
+            application(model_cache, folder, limits, access),
+            http=protocol(Connections(connection_limit(), trusted=trusted)),
             ws="none",
             log_level="warning",
             access_log=False,
-            timeout_graceful_shutdown=_GOODBYE,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
             server_header=False,
             backlog=_BACKLOG,
             forwarded_allow_ips=proxies,
@@ -76,8 +76,8 @@ def run(
         uvicorn.Server(settings).run(sockets=[listening])
 
 
-def reaches_beyond(host: str) -> bool:
-    """Whether other machines can reach a server that listens there; a name that is not known is refused later."""
+def reachable_by_others(host: str) -> bool:
+    """Whether other machines can reach a server that listens on this host; an unknown name is refused later."""
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -85,28 +85,30 @@ def reaches_beyond(host: str) -> bool:
     return not all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
-def application(shelf: Shelf, folder: Folder, limits: Limits, door: Door | None = None) -> Any:
-    """The ASGI application, with all files of all visitors in `folder`."""
+def application(model_cache: ModelCache, folder: Folder, limits: Limits, access: AccessRules | None = None) -> Any:
+    """The ASGI application, which stores all files of visitors in `folder`."""
     _configure(folder)
     import fastapi
     import gradio as gr
 
-    from ercr.web.gate import Gate
+    from ercr.web.listeners import Listeners
     from ercr.web.page import build
-    from ercr.web.presence import Presence
+    from ercr.web.request_filter import RequestFilter
     from ercr.web.service import Service
     from ercr.web.style import CSS, theme
 
-    def refuse(message: str) -> Exception:
+    def make_error(message: str) -> Exception:
         error: Exception = gr.Error(message, print_exception=False)
         return error
 
-    presence = Presence()
-    page = build(Service(folder, limits, shelf, draw_examples(folder.examples), refuse, presence, _visitor))
-    page.state_session_capacity = _SESSIONS
-    # without this the framework takes a mounted page for one that is being built, and opens any path it is sent
+    listeners = Listeners()
+    page = build(
+        Service(folder, limits, model_cache, draw_examples(folder.examples), make_error, listeners, _current_event)
+    )
+    page.state_session_capacity = _MAX_SESSIONS
+    # without this the framework treats a mounted page as one under construction and opens any path it receives
     page.has_launched = True
-    folder.listed = page.temp_file_sets
+    folder.path_sets = page.temp_file_sets
     app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     gr.mount_gradio_app(
         app,
@@ -126,11 +128,11 @@ def application(shelf: Shelf, folder: Folder, limits: Limits, door: Door | None 
         pwa=False,
         mcp_server=False,
     )
-    return Gate(app, _endpoints(page), folder, limits, door, presence)
+    return RequestFilter(app, _endpoints(page), folder, limits, access, listeners)
 
 
-def _visitor() -> tuple[str, str] | None:
-    """Session and event that the framework is serving in this thread."""
+def _current_event() -> tuple[str, str] | None:
+    """Session and event that the framework is handling in this thread."""
     from gradio.context import LocalContext
 
     request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
@@ -138,8 +140,8 @@ def _visitor() -> tuple[str, str] | None:
     return (session, event) if isinstance(session, str) and isinstance(event, str) else None
 
 
-def draw_examples(place: Path) -> list[Path]:
-    """Scenes as picture files; none where the extra that draws them is not installed."""
+def draw_examples(folder: Path) -> list[Path]:
+    """Scenes as picture files; an empty list if the extra that draws them is not installed."""
     from ercr.datasets.scenes import scene
 
     paths = []
@@ -148,31 +150,31 @@ def draw_examples(place: Path) -> list[Path]:
             drawn = scene(seed).image
         except (ErcrError, ImportError):
             return []
-        paths.append(place / f"scene-{seed}.png")
+        paths.append(folder / f"scene-{seed}.png")
         drawn.save(paths[-1])
     return paths
 
 
 def _configure(folder: Folder) -> None:
-    """Settings that the framework reads from the environment: no telemetry, bounded records, one folder."""
+    """Settings that the framework reads from the environment: no telemetry, few stored events, one folder."""
     os.environ.update(
         GRADIO_TEMP_DIR=str(folder.path),
         GRADIO_ANALYTICS_ENABLED="False",
         GRADIO_RUN_HISTORY="False",
         GRADIO_ANALYTICS_MAX_EVENTS="100",
-        GRADIO_ANALYTICS_CACHE_FREQUENCY="1000000",  # it would sum them up after every request
+        GRADIO_ANALYTICS_CACHE_FREQUENCY="1000000",  # it would summarise them after every request
         HF_HUB_DISABLE_TELEMETRY="1",
     )
 
 
 def _share_memory_pools() -> None:
-    """Two pools of free memory for all threads: with glibc's one per thread a busy server would seem to leak."""
+    """Limit glibc to two memory pools: with one per thread the memory of a busy server grows as if it leaked."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)  # other systems have no such setting
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)  # systems without glibc have no such setting
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket of our own, so that a port that is taken is known before anything is built."""
+    """A bound socket, made here so that a port in use is reported before anything is built."""
     try:
         family, *_, address = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -185,7 +187,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _endpoints(page: Any) -> Any:
-    """What the gate must know of the page's functions."""
+    """What the request filter must know of the page's functions."""
     from ercr.web.bodies import Endpoint, Endpoints
 
     described = page.get_api_info()["named_endpoints"]

@@ -1,4 +1,4 @@
-"""What the page and the API do with a request: check it, carry it out, and say in one sentence what went wrong."""
+"""What the page and the API do with a request: check it, run it, and report an error in one sentence."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ercr.errors import Cancelled, ErcrError
 from ercr.explanation import Explanation
 from ercr.trace.cancel import each_stopped_when, stopped_when
 from ercr.web import results
+from ercr.web.answer_html import AnswerView, note, report_frame, result_links
 from ercr.web.folder import Folder, disk_use
 from ercr.web.limits import Limits
-from ercr.web.live import Live, framed, kept, note
-from ercr.web.presence import Presence
-from ercr.web.shelf import Shelf
-from ercr.web.spoken import Speech, carry_out
-from ercr.web.tasks import Desk, Task
+from ercr.web.listeners import Listeners
+from ercr.web.model_cache import ModelCache
+from ercr.web.task_runner import PartialAnswer, run_task
+from ercr.web.tasks import Task, TaskChecker
 
 log = logging.getLogger("ercr.web")
 View = tuple[str, str, str]  # HTML of the answer, of the strip of maps and of the report
@@ -29,81 +29,85 @@ Answer = tuple[str, list[dict[str, Any]], str]  # text, words, path of the repor
 
 
 class Service:
-    """Explains for visitors.
+    """Explains pictures for visitors.
 
-    `refuse` turns a sentence into the error that a page shows; `visitor` names the session and the event that are
-    being served, whose work ends when `presence` says that nobody waits for it.
+    `make_error` turns a sentence into the exception that the page shows. `current_event` returns the session and the
+    event that are being served; their work is stopped when `listeners` says that it is abandoned.
     """
 
     def __init__(
         self,
         folder: Folder,
         limits: Limits,
-        shelf: Shelf,
+        model_cache: ModelCache,
         examples: list[Path],
-        refuse: Callable[[str], Exception],
-        presence: Presence | None = None,
-        visitor: Callable[[], tuple[str, str] | None] = lambda: None,
+        make_error: Callable[[str], Exception],
+        listeners: Listeners | None = None,
+        current_event: Callable[[], tuple[str, str] | None] = lambda: None,
     ) -> None:
         from ercr.methods import methods
 
         self.folder = folder
         self.limits = limits
-        self.shelf = shelf
+        self.model_cache = model_cache
         self.examples = examples
         self.methods = {name: method.title for name, method in methods().items()}
-        self._desk = Desk(folder, limits, tuple(shelf.names), tuple(self.methods))
-        self._shown_error = refuse
-        self._presence = presence or Presence()
-        self._visitor = visitor
-        self._looking = threading.Semaphore(limits.concurrent)  # decoded pictures are large
+        self._checker = TaskChecker(folder, limits, tuple(model_cache.names), tuple(self.methods))
+        self._make_error = make_error
+        self._listeners = listeners or Listeners()
+        self._current_event = current_event
+        self._decoding = threading.Semaphore(limits.concurrent)  # limits memory: decoded pictures are large
 
-    def trouble_with(self, image: Any) -> str | None:
-        """What is wrong with an upload, if anything."""
-        with self._looking:
+    def upload_error(self, image: Any) -> str | None:
+        """The error in an upload as one sentence, or None."""
+        with self._decoding:
             try:
-                self._desk.picture(image)
+                self._checker.picture(image)
             except Exception as error:
-                return in_one_sentence(error)
+                return error_message(error)
         return None
 
     def example(self, index: Any) -> str | None:
-        """The picture of an example that was clicked, if there is one of that number."""
+        """The path of an example that was clicked, or None for an unknown index."""
         known = isinstance(index, int) and 0 <= index < len(self.examples)
         return str(self.examples[index]) if known else None
 
-    def watch(
+    def stream(
         self, image: Any, prompt: Any, sentence: Any, model: Any, method: Any, other: Any, length: Any
     ) -> Iterator[View]:
-        """Views of the answer while it is spoken, then the report."""
+        """Views of the answer while it is generated, then the report."""
         try:
             given = sentence if isinstance(sentence, str) and sentence.strip() else None
-            task = self._desk.task(image, prompt, given, model=model, method=method, other=other, length=length)
+            task = self._checker.task(image, prompt, given, model=model, method=method, other=other, length=length)
         except Exception as error:
-            raise self._refusal(in_one_sentence(error)) from None
-        yield note("Explaining …" if self.shelf.loaded(task.model) else "Loading the model …"), "", ""
+            raise self._page_error(error_message(error)) from None
+        yield note("Explaining …" if self.model_cache.loaded(task.model) else "Loading the model …"), "", ""
         try:
-            with self._while_wanted() as unwanted:
-                yield from self._views(task, unwanted)
+            with self._until_abandoned() as abandoned:
+                yield from self._views(task, abandoned)
         except Cancelled as error:
-            raise self._refusal(in_one_sentence(error)) from None
+            raise self._page_error(error_message(error)) from None
         except Exception as error:
-            trouble = in_one_sentence(error)
-            yield note(trouble, "trouble"), "", ""  # in place of what was promised
-            raise self._refusal(trouble) from None
+            message = error_message(error)
+            yield note(message, "trouble"), "", ""  # replaces "Explaining …"
+            raise self._page_error(message) from None
 
-    def _views(self, task: Task, unwanted: Callable[[], bool]) -> Iterator[View]:
-        explainer = self.shelf.get(task.model)
-        began, live = time.monotonic(), Live(task.image.rgb)
-        for state in each_stopped_when(unwanted, carry_out(task, explainer)):
-            if isinstance(state, Speech):
-                yield *live.update(state), ""
+    def _views(self, task: Task, abandoned: Callable[[], bool]) -> Iterator[View]:
+        explainer = self.model_cache.get(task.model)
+        began, view = time.monotonic(), AnswerView(task.image.rgb)
+        for state in each_stopped_when(abandoned, run_task(task, explainer)):
+            if isinstance(state, PartialAnswer):
+                yield *view.update(state), ""
                 continue
             place = self.folder.new_result()
-            with self.folder.promise(results.likely_size(state)) as promise:
+            with self.folder.reserve(results.likely_size(state)) as reservation:
                 files = results.write_all(state, place)
-                promise.kept = disk_use(place)
-            yield kept(place.name, files, _summary(state, time.monotonic() - began)), "", framed(place.name)
+                reservation.kept = disk_use(place)
+            yield (
+                result_links(place.name, files, _summary(state, time.monotonic() - began)),
+                "",
+                report_frame(place.name),
+            )
 
     def explain(self, image: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
         """Let the model answer a prompt about an image, and measure the image evidence for every word it says.
@@ -133,37 +137,37 @@ class Service:
 
     def _answer(self, *asked: Any, **options: Any) -> Answer:
         try:
-            task = self._desk.task(*asked, **options)
-            explainer = self.shelf.get(task.model)
-            with self._while_wanted() as unwanted, stopped_when(unwanted):
+            task = self._checker.task(*asked, **options)
+            explainer = self.model_cache.get(task.model)
+            with self._until_abandoned() as abandoned, stopped_when(abandoned):
                 explanations = explainer.explain_all(
                     task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
                 )
             place = self.folder.new_result()
-            with self.folder.promise(results.likely_size(explanations)) as promise:
+            with self.folder.reserve(results.likely_size(explanations)) as reservation:
                 report = results.write_report(explanations, place)
-                promise.kept = disk_use(place)
+                reservation.kept = disk_use(place)
             return explanations[0].text, results.words(explanations), str(report)
         except Exception as error:
-            raise self._refusal(in_one_sentence(error)) from None
+            raise self._page_error(error_message(error)) from None
 
     @contextmanager
-    def _while_wanted(self) -> Iterator[Callable[[], bool]]:
-        """Whether anybody still waits for what runs in here; who is not known, waits."""
-        served = self._visitor()
-        if served is None:
+    def _until_abandoned(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that says whether the work in this block is abandoned; always False for unknown clients."""
+        event = self._current_event()
+        if event is None:
             yield lambda: False
             return
-        with self._presence.running(*served) as unwanted:
-            yield unwanted
+        with self._listeners.running(*event) as abandoned:
+            yield abandoned
 
-    def _refusal(self, trouble: str) -> Exception:
-        # pages show an error's message as HTML, and a message may quote the visitor
-        return self._shown_error(escape(trouble, quote=False))
+    def _page_error(self, message: str) -> Exception:
+        # the page shows the message as HTML, and the message may quote the visitor
+        return self._make_error(escape(message, quote=False))
 
 
-def in_one_sentence(error: Exception) -> str:
-    """One sentence for a visitor: what to change, or that it is not their doing, which the log then explains."""
+def error_message(error: Exception) -> str:
+    """One sentence for a visitor: what to change, or that the server failed; the log then has the details."""
     if isinstance(error, ErcrError):
         message = str(error)
     elif "out of memory" in str(error).lower() or isinstance(error, MemoryError):
@@ -171,7 +175,7 @@ def in_one_sentence(error: Exception) -> str:
         message = "The server ran out of memory: try a smaller picture, a shorter answer or another method."
     else:
         log.error("A request failed.", exc_info=error)
-        message = "Something failed on the server, and its log says what; another picture or method may work."
+        message = "The server failed, and its log shows the error: try another picture or method."
     return " ".join(message.split())
 
 

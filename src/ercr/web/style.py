@@ -1,4 +1,4 @@
-"""Colours, fonts and layout of the page: the reports' own look, with the fonts of the visitor's system."""
+"""Colours, fonts and layout of the page: the look of the reports, with the system fonts of the visitor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MONO = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
 
 def theme() -> Any:
-    """Paper, ink and one accent, in light and dark."""
+    """Background, text and one accent colour, in light and dark mode."""
     import gradio as gr
 
     return gr.themes.Base(font=_FONTS, font_mono=_MONO, radius_size="sm", text_size="lg").set(

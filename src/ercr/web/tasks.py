@@ -1,4 +1,4 @@
-"""What a visitor asks for, checked: raw values from a page or an API call in, a task or one clear sentence out."""
+"""Checks raw values from the page or an API call and makes a task of them, or raises an error of one sentence."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Where requests are checked before they cost anything."""
+class TaskChecker:
+    """Checks requests before they take time or memory."""
 
     folder: Folder
     limits: Limits
@@ -45,10 +45,10 @@ class Desk:
         other: Any = None,
         length: Any = None,
     ) -> Task:
-        """A task from what a client sent, which may be anything; texts come first because they cost least."""
+        """A task from values of any type that a client sent; the picture, which takes most time, is checked last."""
         most = self.limits.answer_tokens
         if isinstance(length, bool) or not isinstance(length, int | float | None) or length != length:
-            raise InputError("The longest answer must be a number of tokens.")
+            raise InputError("The longest answer must be given as a number of tokens.")
         if length is not None and not 1 <= length <= most:
             raise InputError(f"The longest answer must lie between 1 and {most} tokens.")
         methods = [self._one_of(method, self.methods, "method")]
@@ -65,12 +65,12 @@ class Desk:
             image=self.picture(image),
         )
 
-    def picture(self, sent: Any) -> LoadedImage:
-        """The picture behind what a client sent, which must name a file that was uploaded here."""
-        if sent is None:
+    def picture(self, value: Any) -> LoadedImage:
+        """The picture that a client named, which must be a file uploaded to this server."""
+        if value is None:
             raise InputError("There is no picture yet: choose, paste or take one first.")
-        path = sent.get("path") if isinstance(sent, dict) else None
-        if not isinstance(path, str) or not self.folder.holds(path):
+        path = value.get("path") if isinstance(value, dict) else None
+        if not isinstance(path, str) or not self.folder.contains(path):
             raise InputError("The picture must be a file uploaded to this server: choose it again.")
         return read_upload(Path(path), self.limits)
 
@@ -82,7 +82,7 @@ class Desk:
         if len(text) > self.limits.prompt_characters:
             most = self.limits.prompt_characters
             raise InputError(f"The {what} has {len(text):,} characters, and {most:,} are allowed: shorten it.")
-        # half a surrogate pair cannot be encoded, neither for the model nor for a file
+        # lone surrogates cannot be encoded, neither for the model nor for a file
         return text.encode("utf-8", "replace").decode()
 
     def _one_of(self, name: Any, known: tuple[str, ...], what: str) -> str:
@@ -90,5 +90,5 @@ class Desk:
             raise InputError(f"The {what} must be one of {', '.join(known)}.")
         if name not in known:
             close = nearest(name[:80], known)
-            raise InputError(f"There is no {what} {name[:80]!r} here; there are {', '.join(known)}.{close}")
+            raise InputError(f"This server has no {what} {name[:80]!r}; choose one of {', '.join(known)}.{close}")
         return name

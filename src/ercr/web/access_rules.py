@@ -1,4 +1,4 @@
-"""Who may come in: the names a server answers to, and its password; reads headers and nothing else."""
+"""Which requests are allowed: checks of the Host and Origin headers and of the password; reads headers only."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from ercr.errors import InputError
 from ercr.printable import printable
 from ercr.web.asgi import Message, Refused, header
 
-_HERE = ("localhost", "127.0.0.1", "::1")
-_SHORTEST = 12  # characters of a password
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_MIN_PASSWORD = 12  # characters
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?|[0-9a-f:.]*:[0-9a-f:.]*")
 _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
-class Door:
-    """Names beyond the server's own addresses, each with a port or for any, and the password, if there is one."""
+class AccessRules:
+    """Allowed host names besides the server's own, each with its port (None: any), and the password, if any."""
 
     allowed: frozenset[tuple[str, int | None]] = frozenset()
     password: str | None = None
 
     def check(self, scope: Message) -> None:
-        """Raise for a request that was not meant for this server, or comes without the password."""
+        """Raise if a request has a foreign Host or Origin header or lacks the password."""
         host = header(scope, b"host")
-        if not self._ours(_parted(host, 80 if scope.get("scheme") != "https" else 443), scope):
+        if not self._is_own(_name_and_port(host, 80 if scope.get("scheme") != "https" else 443), scope):
             raise Refused(
-                403, f"This server is not called {_shown(host)}: use its own address, or start it with --allow-host."
+                403,
+                f"This server has no name {_quoted(host)}: use its own address, or start it with --allow-host.",
             )
         origin = header(scope, b"origin")
-        if origin and not self._ours(_origin(origin), scope):
-            raise Refused(403, f"Pages of {_shown(origin)} may not use this server.")
-        if self.password is not None and not self._knows_password(header(scope, b"authorization")):
-            asks = {"www-authenticate": 'Basic realm="ercr", charset="UTF-8"'}
-            raise Refused(401, "This server asks for a password; any user name will do.", headers=asks)
+        if origin and not self._is_own(_origin(origin), scope):
+            raise Refused(403, f"Pages from {_quoted(origin)} may not use this server.")
+        if self.password is not None and not self._has_password(header(scope, b"authorization")):
+            challenge = {"www-authenticate": 'Basic realm="ercr", charset="UTF-8"'}
+            raise Refused(401, "This server requires a password; enter any user name.", headers=challenge)
 
-    def _ours(self, called: tuple[str, int] | None, scope: Message) -> bool:
-        if called is None:
+    def _is_own(self, host: tuple[str, int] | None, scope: Message) -> bool:
+        if host is None:
             return False
-        name, port = called
+        name, port = host
         if (name, port) in self.allowed or (name, None) in self.allowed:
             return True
-        # the address that the connection came to: of a server on all addresses, the one the visitor used
+        # the local address of the connection; a server on all addresses accepts the one that the visitor used
         address, own_port = scope.get("server") or ("", None)
-        return name in (*_HERE, address) and port == own_port
+        return name in (*_LOCAL_NAMES, address) and port == own_port
 
-    def _knows_password(self, authorization: str) -> bool:
+    def _has_password(self, authorization: str) -> bool:
         kind, _, encoded = authorization.partition(" ")
         if kind.lower() != "basic" or self.password is None:
             return False
@@ -63,30 +64,32 @@ class Door:
 
 
 def allowed_hosts(names: list[str]) -> frozenset[tuple[str, int | None]]:
-    """What `--allow-host` names, checked."""
+    """The names and ports given with `--allow-host`, checked."""
     found = set()
     for name in names:
-        called = _parted(name, 0)
-        if called is None:
+        host = _name_and_port(name, 0)
+        if host is None:
             raise InputError(f"--allow-host takes a name or name:port, such as maps.example.org, not {name!r}.")
-        found.add((called[0], called[1] or None))
+        found.add((host[0], host[1] or None))
     return frozenset(found)
 
 
 def read_password(path: Path) -> str:
-    """The password in a file: its only line."""
+    """The password in a file, which must hold one line."""
     try:
         with path.open(encoding="utf-8") as file:
             lines = file.read(4096).strip().splitlines()
     except (OSError, ValueError):
         raise InputError(f"--password-file: {path} cannot be read as text.") from None
-    if len(lines) != 1 or len(lines[0].strip()) < _SHORTEST:
-        raise InputError(f"--password-file: {path} must hold one line with a password of {_SHORTEST} characters.")
+    if len(lines) != 1 or len(lines[0].strip()) < _MIN_PASSWORD:
+        raise InputError(
+            f"--password-file: {path} must hold one line with a password of at least {_MIN_PASSWORD} characters."
+        )
     return lines[0].strip()
 
 
 def new_password() -> str:
-    """A password that nobody guesses."""
+    """A random password."""
     return secrets.token_urlsafe(18)
 
 
@@ -97,11 +100,11 @@ def _origin(text: str) -> tuple[str, int] | None:
         return None
     if parts.scheme not in _PORTS or parts.path or parts.query or parts.fragment:
         return None
-    return _parted(parts.netloc, _PORTS[parts.scheme])
+    return _name_and_port(parts.netloc, _PORTS[parts.scheme])
 
 
-def _parted(authority: str, port: int) -> tuple[str, int] | None:
-    """Name and port of `name`, `name:port` or `[::1]:port`; nothing for what is none of these."""
+def _name_and_port(authority: str, port: int) -> tuple[str, int] | None:
+    """Name and port of `name`, `name:port` or `[::1]:port`; None for any other text."""
     name, bracketed, rest = authority.lower(), authority.startswith("["), ""
     if bracketed:
         name, closed, rest = name[1:].partition("]")
@@ -117,5 +120,5 @@ def _parted(authority: str, port: int) -> tuple[str, int] | None:
     return (name, port) if len(name) < 254 and _NAME.fullmatch(name) and (":" in name) == bracketed else None
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(printable(text[:80]))

@@ -1,4 +1,4 @@
-"""Uploads arrive whole or not at all, within the room there is."""
+"""Uploads are stored completely or not at all, within the space limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("python_multipart")
 from ercr.web.asgi import Refused
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
-from ercr.web.receiving import receive_upload
+from ercr.web.multipart import receive_upload
 
 
 @pytest.fixture
@@ -53,16 +53,16 @@ def left(folder):
 
 
 @pytest.mark.parametrize("step", [1, 7, 100_000])
-def test_files_arrive_whole_however_they_are_cut(folder, step):
+def test_files_are_complete_however_the_body_is_split(folder, step):
     data = bytes(range(256)) * 9 + b"\r\n--x not an end\r\n"
     paths = send(folder, form((b"a.PNG", data), (b"../../b.html", b"")), parts=step)
     assert [path.read_bytes() for path in paths] == [data, b""]
     assert [path.name for path in paths] == ["picture.png", "picture.html"]  # a visitor's name is not used
-    assert all(folder.holds(str(path)) for path in paths)
+    assert all(folder.contains(str(path)) for path in paths)
     assert len({path.parent for path in paths}) == 2
 
 
-def test_nothing_stays_of_what_is_refused_or_broken_off(folder):
+def test_no_file_stays_of_a_refused_or_incomplete_form(folder):
     whole = form((b"a.png", b"y" * 50_000))
     assert send(folder, whole[:30_000], declared=len(whole), parts=1000, broken=True) == (400, True)
     for body, status in (
@@ -78,10 +78,10 @@ def test_nothing_stays_of_what_is_refused_or_broken_off(folder):
         assert left(folder) == []
     assert send(folder, whole, declared=len(whole) - 1)[0] == 413
     assert sorted(path.name for path in folder.path.iterdir()) == ["examples", "results"]
-    assert folder._promised == 0
+    assert folder._reserved == 0
 
 
-def test_more_than_the_room_is_refused_at_the_door(folder):
+def test_more_than_the_limit_is_refused_before_it_is_read(folder):
     held = [send(folder, form((b"a.png", bytes(900_000)))) for _ in range(5)]
     assert [isinstance(each, list) for each in held] == [True, True, True, False, False]
     assert held[-1] == (507, False)  # before a byte was read
@@ -90,7 +90,7 @@ def test_more_than_the_room_is_refused_at_the_door(folder):
     assert tiny[-1] == (507, False)  # empty files take blocks, too
 
 
-def test_who_announces_much_and_sends_nothing_takes_no_room(folder):
+def test_a_large_content_length_alone_reserves_no_space(folder):
     body = form((b"a.png", b"y" * 100))
     waiting = []
 
@@ -108,7 +108,7 @@ def test_who_announces_much_and_sends_nothing_takes_no_room(folder):
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert folder._promised == 0
+        assert folder._reserved == 0
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, hold()).result()

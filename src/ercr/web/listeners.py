@@ -1,7 +1,7 @@
-"""Who still waits for an answer: what the gate sees of listeners, asked by the work they asked for.
+"""Which clients still listen for their results, so that work which nobody waits for is stopped.
 
-A visitor asks in one request and listens in another. Work is unwanted soon after its last listener has left, after it
-was cancelled, and when nobody has come to listen for a long time.
+A client starts work by one request and listens for the result by another. Work is abandoned soon after its last
+listener has disconnected, after it was cancelled, and when no listener has connected for a long time.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_BACK = 0.5  # seconds in which a listener that left may come back
-_FIRST = 60.0  # seconds in which one must have come at all
+_RECONNECT = 0.5  # seconds in which a listener may connect again
+_FIRST_LISTENER = 60.0  # seconds in which the first listener must connect
 
 
 @dataclass
 class _Session:
     listeners: int = 0
     running: int = 0
-    left: float = 0.0  # when the last listener went
+    disconnected: float = 0.0  # time at which the last listener disconnected
 
 
-class Presence:
-    """Sessions that somebody listens to or that have work running; others are not remembered."""
+class Listeners:
+    """Sessions with a listener or with running work; other sessions are not stored."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,44 +34,46 @@ class Presence:
 
     @contextmanager
     def listening(self, session: str) -> Iterator[Callable[[], None]]:
-        """Somebody listens in here, or until the function that this gives is called."""
+        """Count a listener inside this block; the function that it yields ends the count earlier."""
         with self._lock:
             self._sessions.setdefault(session, _Session()).listeners += 1
-        here = [True]
+        connected = [True]
 
-        def leave() -> None:
+        def disconnect() -> None:
             with self._lock:
-                if here:
-                    here.clear()
+                if connected:
+                    connected.clear()
                     known = self._sessions[session]
                     known.listeners -= 1
-                    known.left = self._clock()
+                    known.disconnected = self._clock()
                     self._forget(session)
 
         try:
-            yield leave
+            yield disconnect
         finally:
-            leave()
+            disconnect()
 
     @contextmanager
     def running(self, session: str, event: str) -> Iterator[Callable[[], bool]]:
-        """Work for a session; gives the question whether it is unwanted by now."""
+        """Count work for a session inside this block; yields a function that says whether the work is abandoned."""
         began = self._clock()
         with self._lock:
             known = self._sessions.setdefault(session, _Session())
             known.running += 1
             self._cancelled[event] = False
 
-        def unwanted() -> bool:
+        def abandoned() -> bool:
             if self._cancelled.get(event, True):
                 return True
             if known.listeners:
                 return False
             now = self._clock()
-            return now - max(began, known.left) > _FIRST or (known.left >= began and now - known.left > _BACK)
+            return now - max(began, known.disconnected) > _FIRST_LISTENER or (
+                known.disconnected >= began and now - known.disconnected > _RECONNECT
+            )
 
         try:
-            yield unwanted
+            yield abandoned
         finally:
             with self._lock:
                 known.running -= 1
@@ -79,7 +81,7 @@ class Presence:
                 self._forget(session)
 
     def cancel(self, event: str) -> None:
-        """End the work of this event, if it runs."""
+        """Mark the work of this event as abandoned, if it runs."""
         with self._lock:
             if event in self._cancelled:
                 self._cancelled[event] = True

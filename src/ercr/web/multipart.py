@@ -1,4 +1,4 @@
-"""Uploads: the files of a form, written as they come and gone at once if the rest does not; opens no file of others."""
+"""Uploads as multipart forms: files are written while they arrive and removed if the form is not complete."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from ercr.web.asgi import Message, Receive, Refused, declared_length, header
-from ercr.web.folder import Folder, Full, blocks_for, disk_use
+from ercr.web.folder import Folder, NoSpace, blocks_for, disk_use
 from ercr.web.limits import Limits
 
-_FORM = 100_000  # bytes of a form around an upload
-_PARTS = 8  # files and fields of one form
+_FORM_OVERHEAD = 100_000  # bytes of a form besides its files
+_MAX_PARTS = 8  # files and fields of one form
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
-_BROKEN = "The form cannot be read: send the file as multipart/form-data, in a field named 'files'."
+_INVALID_FORM = "The form cannot be read: send the file as multipart/form-data, in a field named 'files'."
 
 
 async def receive_upload(scope: Message, receive: Receive, folder: Folder, limits: Limits) -> list[str]:
-    """The paths of the files in a form, all of them whole; nothing stays of a form that is refused or broken off."""
-    length = declared_length(scope, limits.upload_bytes + _FORM, f"{limits.upload_mb:g} MB")
+    """The paths of the files in a form; of a form that is refused or incomplete no file stays."""
+    length = declared_length(scope, limits.upload_bytes + _FORM_OVERHEAD, f"{limits.upload_mb:g} MB")
     boundary = _boundary(header(scope, b"content-type"))
     try:
         return await _receive(receive, length, boundary, folder, limits)
-    except Full as full:
+    except NoSpace as full:
         raise Refused(507, str(full)) from None
 
 
 async def _receive(receive: Receive, length: int, boundary: bytes, folder: Folder, limits: Limits) -> list[str]:
-    least = _PARTS * blocks_for(0)
-    # room is kept for what has come: who announces much and sends nothing takes none
-    with folder.promise(least, likely=least + blocks_for(length)) as promise, _Form(boundary, folder, limits) as form:
+    least = _MAX_PARTS * blocks_for(0)
+    # space is reserved for what has arrived: a large Content-Length alone reserves none
+    with (
+        folder.reserve(least, likely=least + blocks_for(length)) as reservation,
+        _Form(boundary, folder, limits) as form,
+    ):
         more, seen = True, 0
         while more:
             message = await receive()
@@ -43,11 +46,11 @@ async def _receive(receive: Receive, length: int, boundary: bytes, folder: Folde
             seen += len(body)
             if seen > length:
                 raise Refused(413, "The body is longer than its Content-Length.")
-            promise.grow_to(least + blocks_for(seen))
+            reservation.grow_to(least + blocks_for(seen))
             form.feed(body)
             more = message.get("more_body", False)
         paths = form.finish()
-        promise.kept = sum(disk_use(path.parent) for path in paths)
+        reservation.kept = sum(disk_use(path.parent) for path in paths)
         return [str(path) for path in paths]
 
 
@@ -62,7 +65,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 class _Form:
-    """A form being read. Leaving it before it is finished removes what was written."""
+    """A form that is being parsed. Leaving the block before `finish` removes the files."""
 
     def __init__(self, boundary: bytes, folder: Folder, limits: Limits) -> None:
         from python_multipart.multipart import MultipartParser
@@ -107,21 +110,23 @@ class _Form:
         try:
             self._parser.write(data)
         except FormParserError:
-            raise Refused(400, _BROKEN) from None
+            raise Refused(400, _INVALID_FORM) from None
         except OSError:
-            raise Refused(507, "The server cannot store more: its disk is full.") from None
+            raise Refused(
+                507, "The server cannot store the upload, because its disk is full: try again later."
+            ) from None
 
     def finish(self) -> list[Path]:
-        """The files, if the form is whole."""
+        """The files, if the form is complete."""
         if not self._ended or not self._paths:
-            raise Refused(400, _BROKEN)
+            raise Refused(400, _INVALID_FORM)
         self._finished = True
         return self._paths
 
     def _part_begin(self) -> None:
         self._parts += 1
-        if self._parts > _PARTS:
-            raise Refused(413, f"A form may hold {_PARTS} parts at most.")
+        if self._parts > _MAX_PARTS:
+            raise Refused(413, f"A form may hold {_MAX_PARTS} parts at most.")
         self._headers = {}
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
@@ -139,12 +144,12 @@ class _Form:
 
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if options.get(b"name") != b"files" or b"filename" not in options:
-            return  # a field of a form: read and dropped
-        # the name is a visitor's: nothing but its ending is used
-        ending = _SUFFIX.search(options[b"filename"].decode("latin-1"))
-        place = self._folder.path / secrets.token_hex(16)
-        place.mkdir()
-        self._paths.append(place / f"picture{ending[0].lower() if ending else ''}")
+            return  # another field: parsed and ignored
+        # of the client's file name only the suffix is used
+        suffix = _SUFFIX.search(options[b"filename"].decode("latin-1"))
+        target = self._folder.path / secrets.token_hex(16)
+        target.mkdir()
+        self._paths.append(target / f"picture{suffix[0].lower() if suffix else ''}")
         self._file, self._written = open(self._paths[-1], "xb", buffering=0), 0  # noqa: SIM115 - parts open and close
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:

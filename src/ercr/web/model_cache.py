@@ -1,4 +1,4 @@
-"""The models a server offers: named at its start, each loaded once, when it is first asked for."""
+"""The models that a server offers: named at its start, and each loaded once, on its first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ercr.errors import InputError
 from ercr.explaining.explainer import Explainer
 
 
-class Shelf:
+class ModelCache:
     """Explainers by name. A name that was not given at the start is never loaded."""
 
     def __init__(self, names: Sequence[str], load: Callable[[str], Explainer]) -> None:
@@ -32,20 +32,20 @@ class Shelf:
         return name in self._loaded
 
     def get(self, name: str) -> Explainer:
-        """The explainer of that name; while one request loads it, others wait for it."""
+        """The explainer of that name; while one request loads it, other requests wait."""
         if name not in self._locks:
             raise InputError(f"This server has no model {name!r}; it has {', '.join(self._locks)}.")
         source, lock = self._locks[name]
         with lock:
             if name not in self._loaded:
                 explainer = self._load(source)
-                explainer.name = name  # reports show it, and it must not be a path of this machine
+                explainer.name = name  # reports show it, so it must not be a path of the server
                 self._loaded[name] = explainer
             return self._loaded[name]
 
 
 def _label(name: str, names: Sequence[str]) -> str:
-    """What visitors see: a folder's last part, so that no page shows the server's paths."""
+    """The name that visitors see: of a folder its last part, so that no page shows a path of the server."""
     if not Path(name).is_dir():
         return name
     short = Path(name).resolve().name

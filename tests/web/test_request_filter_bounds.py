@@ -1,4 +1,4 @@
-"""The gate's bounds, to the byte: addresses, bodies, and what passes behind them unchanged."""
+"""The limits of the request filter, to the byte: addresses, bodies, and what it passes on unchanged."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pytest
 
 from ercr.web.bodies import Endpoint, Endpoints
 from ercr.web.folder import Folder
-from ercr.web.gate import Gate
 from ercr.web.limits import Limits
+from ercr.web.request_filter import RequestFilter
 
 EXPLAIN = Endpoint(1, frozenset(), ("prompt",), frozenset({"prompt"}))
 API = "/gradio_api/"
 
 
 class Behind:
-    """Stands for the framework: reads two messages and answers; falls over where a test asks for it."""
+    """Stands for the framework: reads two messages and answers; fails where a test asks for it."""
 
     def __init__(self):
         self.scopes, self.received = [], []
-        self.falls = ""
+        self.fails = ""
 
     async def __call__(self, scope, receive, send):
         self.scopes.append(scope)
-        if self.falls == "before":
-            raise RuntimeError("the framework fell")
+        if self.fails == "before":
+            raise RuntimeError("the framework failed")
         if scope["type"] != "lifespan":
             self.received += [await receive(), await receive()]
         await send({"type": "http.response.start", "status": 200, "headers": [(b"Referrer-Policy", b"origin")]})
-        if self.falls == "after":
+        if self.fails == "after":
             raise RuntimeError("the stream broke")
         await send({"type": "http.response.body", "body": b"passed"})
 
@@ -49,10 +49,10 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ask(behind, folder):
-    gate = Gate(behind, Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), folder, Limits())
+    filtered = RequestFilter(behind, Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), folder, Limits())
 
     def call(method="GET", path="/", query="", parts=(b"",), length=None, headers=None, kind="http"):
-        """Messages that an asking client gets; its body comes in parts, then it leaves."""
+        """Messages that a client receives; its body arrives in parts, then it disconnects."""
         most = len(parts) - 1
         waiting = [{"type": "http.request", "body": p, "more_body": at < most} for at, p in enumerate(parts)]
         waiting.append({"type": "http.disconnect"})
@@ -77,7 +77,7 @@ def ask(behind, folder):
             sent.append(message)
 
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(asyncio.run, gate(scope, receive, send)).result()
+            pool.submit(asyncio.run, filtered(scope, receive, send)).result()
         return sent
 
     return call
@@ -102,7 +102,7 @@ def test_addresses_are_as_long_as_4096_characters_and_no_longer(ask):
         assert (status(sent), says(sent)) == (414, "The address is too long.")
 
 
-def test_web_sockets_are_closed_and_the_servers_own_start_passes(ask, behind):
+def test_web_sockets_are_closed_and_lifespan_messages_pass(ask, behind):
     assert ask(kind="websocket") == [{"type": "websocket.close", "code": 1008}]
     assert behind.scopes == []
     ask(kind="lifespan")
@@ -134,7 +134,7 @@ def test_json_bodies_may_hold_a_million_bytes(ask):
     assert status(ask(**place, parts=(body.ljust(1_000_001),))) == 413
 
 
-def test_a_body_that_was_written_anew_carries_its_own_length_and_kind(ask, behind):
+def test_a_replaced_body_has_its_own_length_and_content_type(ask, behind):
     body = b'{"data":["hi"]}' + b" " * 30
     headers = {"content-type": "application/json; charset=utf-8", "x-other": "kept", "content-length": str(len(body))}
     assert status(ask("POST", f"{API}call/explain", parts=(body,), headers=headers)) == 200
@@ -158,11 +158,11 @@ def test_answers_carry_the_policies_that_they_lack(ask):
 
 
 def test_a_failure_is_a_500_or_the_end_of_a_stream(ask, behind, caplog):
-    behind.falls = "before"
+    behind.fails = "before"
     sent = ask()
-    assert (status(sent), says(sent)) == (500, "Something failed on the server, and its log says what.")
-    assert "the framework fell" in caplog.text
-    behind.falls = "after"
+    assert (status(sent), says(sent)) == (500, "The server failed; its log shows the error.")
+    assert "the framework failed" in caplog.text
+    behind.fails = "after"
     sent = ask()
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert (status(sent), sent[1]["body"]) == (200, b"")
@@ -192,11 +192,11 @@ def test_results_are_served_under_a_policy_of_their_own_while_they_are_there(ask
     assert labels[b"cache-control"] == b"private, max-age=600"
     for path in (f"{place.name}/other.html", place.name, "", "x/y/z", f"{place.name}/x/report.html"):
         sent = ask(path=f"/results/{path}")
-        assert (status(sent), says(sent)) == (404, "This result is no longer here: explain the picture again."), path
+        assert (status(sent), says(sent)) == (404, "This result has been deleted: explain the picture again."), path
     assert behind.scopes == []
 
 
-def test_a_result_that_goes_while_it_is_asked_for_is_gone(ask, folder, monkeypatch):
+def test_a_result_deleted_during_the_request_is_a_404(ask, folder, monkeypatch):
     place = folder.new_result()
     (place / "report.html").write_text("x")
     found = iter([place / "report.html", None])

@@ -130,6 +130,22 @@ def test_residual_is_orthogonal_to_the_context_and_weights_sum_to_one(seed):
     assert beta[0] == 0
 
 
+def test_what_steadies_a_quotient_is_added_to_what_it_is_divided_by():
+    maps, context = torch.rand(3, 2, 4, dtype=torch.float64), torch.rand(3, 2, 4, dtype=torch.float64)
+    context[0] = 0
+    weights = torch.rand(3, 3, dtype=torch.float64).tril(-1)
+    for eps in (1e-8, 0.5):
+        residual, beta = residualise(maps, context, eps)
+        alpha, blend = weighted_context(weights, maps, eps)
+        for t in range(3):
+            expected = (maps[t] * context[t]).sum() / ((context[t] ** 2).sum() + eps)
+            assert beta[t] == pytest.approx(float(expected))
+            np.testing.assert_allclose(residual[t], maps[t] - expected * context[t])
+            np.testing.assert_allclose(alpha[t], weights[t] / (weights[t].sum() + eps))
+            np.testing.assert_allclose(blend[t], sum(alpha[t, j] * maps[j] for j in range(3)))
+    assert beta[0] == 0
+
+
 @given(seeds)
 @settings(deadline=None)
 def test_normalised_maps_span_zero_to_one_over_valid_cells_only(seed):

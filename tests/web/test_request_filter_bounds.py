@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +49,30 @@ def folder(tmp_path, monkeypatch):
     return Folder(Limits())
 
 
+class Listeners:
+    """Stands for who is known to be there: remembers who listens, and who left before the answer ended."""
+
+    def __init__(self):
+        self.heard, self.left, self.cancelled = [], [], []
+
+    @contextlib.contextmanager
+    def listening(self, session):
+        self.heard.append(session)
+        yield lambda: self.left.append(session)
+
+    def cancel(self, event):
+        self.cancelled.append(event)
+
+
 @pytest.fixture
-def ask(behind, folder):
-    filtered = RequestFilter(behind, Endpoints({3: EXPLAIN}, {"explain": EXPLAIN}), folder, Limits())
+def listeners():
+    return Listeners()
+
+
+@pytest.fixture
+def ask(behind, folder, listeners):
+    endpoints = Endpoints({3: EXPLAIN}, {"explain": EXPLAIN})
+    filtered = RequestFilter(behind, endpoints, folder, Limits(), listeners=listeners)
 
     def call(method="GET", path="/", query="", parts=(b"",), length=None, headers=None, kind="http"):
         """Messages that a client receives; its body arrives in parts, then it disconnects."""
@@ -202,3 +225,31 @@ def test_a_result_deleted_during_the_request_is_a_404(ask, folder, monkeypatch):
     found = iter([place / "report.html", None])
     monkeypatch.setattr(folder, "result", lambda key, name: next(found))
     assert status(ask(path=f"/results/{place.name}/report.html")) == 404
+
+
+def test_who_listens_to_an_answer_is_known_until_it_leaves(ask, listeners):
+    listened = [("queue/data", "session_hash=one", "one"), ("call/explain/two", "", "two")]
+    for route, query, session in listened:
+        assert status(ask(path=API + route, query=query)) == 200
+        assert listeners.heard.pop() == session
+        assert listeners.left.pop() == session  # the client's second message says that it is gone
+    for method, route in (("GET", "info"), ("GET", "heartbeat/x"), ("HEAD", "call/explain/two")):
+        assert status(ask(method, API + route)) == 200
+    body = json.dumps({"data": ["hi"]}).encode()
+    assert status(ask("POST", f"{API}call/explain", parts=(body,))) == 200
+    assert (listeners.heard, listeners.left, listeners.cancelled) == ([], [], [])
+    body = json.dumps({"session_hash": "one", "event_id": "seven", "fn_index": 3}).encode()
+    ask("POST", f"{API}cancel", parts=(body,))
+    assert listeners.cancelled == ["seven"]
+
+
+def test_uploads_are_answered_here_with_their_paths_and_their_progress_with_nothing(ask, behind, folder):
+    form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\nhi\r\n--x--\r\n'
+    sent = ask("POST", f"{API}upload", parts=(form,), headers={"content-type": "multipart/form-data; boundary=x"})
+    (path,) = json.loads(sent[1]["body"])
+    assert status(sent) == 200
+    assert folder.holds(path)
+    assert Path(path).read_bytes() == b"hi"
+    sent = ask(path=f"{API}upload_progress")
+    assert (status(sent), sent[1]["body"]) == (204, b"")
+    assert behind.scopes == []

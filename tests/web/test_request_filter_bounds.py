@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ercr.web.asgi import Refused, read_body, refuse
 from ercr.web.bodies import Endpoint, Endpoints
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
@@ -145,9 +146,28 @@ def test_bodies_are_read_to_the_length_they_state_and_not_beyond(ask, behind):
     assert status(ask(**place, parts=(body[:-1], b"} "), length=len(body) + 1)) == 200  # as long as it said
     shorter = ask(**place, parts=(), length=9)
     assert (status(shorter), says(shorter)) == (400, "The connection ended before the body did.")
-    for text in ("-1", "1.5", "", "x"):
+    for text in ("-1", "1.5", "", "x", str(len(body)).zfill(20)):
         assert status(ask(**place, length=text)) == 411
     assert len(behind.scopes) == 3
+    assert status(ask(**place, parts=(body,), length=str(len(body)).zfill(19))) == 200
+
+
+def test_a_part_of_a_body_that_says_nothing_of_more_is_the_last():
+    parts = iter([{"type": "http.request", "body": b"hi"}, {"type": "http.disconnect"}])
+
+    async def receive():
+        return next(parts)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(asyncio.run, read_body(receive, 2)).result() == b"hi"
+
+
+def test_a_refusal_about_a_parameter_names_it_as_the_clients_of_the_framework_read_it():
+    told = json.loads(Refused(422, "Too long.", "prompt").body())
+    assert told["detail"] == [
+        {"__type__": "validate", "is_valid": False, "parameter_name": "prompt", "message": "Too long."}
+    ]
+    assert json.loads(Refused(422, "Too long.").body()) == {"detail": "Too long.", "error": "Too long."}
 
 
 def test_json_bodies_may_hold_a_million_bytes(ask):
@@ -253,3 +273,17 @@ def test_uploads_are_answered_here_with_their_paths_and_their_progress_with_noth
     sent = ask(path=f"{API}upload_progress")
     assert (status(sent), sent[1]["body"]) == (204, b"")
     assert behind.scopes == []
+
+
+def test_a_refusal_carries_headers_of_its_own():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(
+            asyncio.run, refuse(Refused(401, "Who is it?", headers={"www-authenticate": "Basic"}), send)
+        ).result()
+    assert (status(sent), says(sent)) == (401, "Who is it?")
+    assert (b"www-authenticate", b"Basic") in sent[0]["headers"]

@@ -26,7 +26,7 @@ EQUATIONS = ("tests/methods/test_equations.py",)
 RECORD = ("tests/trace/test_record.py",)
 WORDS = ("tests/words/test_cuts.py",)
 POOLED = ("tests/metrics/test_pooled.py",)
-GATE = ("tests/web/test_gate_bounds.py",)
+GATE = ("tests/web/test_request_filter_bounds.py",)
 FAULTS = [
     Fault(
         "cells count from 0.3 of their area on",
@@ -122,15 +122,15 @@ FAULTS = [
     ),
     Fault(
         "web sockets pass",
-        "web/gate.py",
+        "web/request_filter.py",
         'await send({"type": "websocket.close", "code": 1008})',
         "await self._app(scope, receive, send)",
         GATE,
     ),
     Fault(
         "long addresses pass",
-        "web/gate.py",
-        'if len(scope["query_string"]) > _QUERY or len(path) > _QUERY:',
+        "web/request_filter.py",
+        'if len(scope["query_string"]) > _MAX_ADDRESS or len(path) > _MAX_ADDRESS:',
         "if False:",
         GATE,
     ),

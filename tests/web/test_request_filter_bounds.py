@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ercr.web.asgi import Refused, read_body, refuse
+from ercr.web.asgi import Refused, read_body, send_refusal
 from ercr.web.bodies import Endpoint, Endpoints
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
@@ -283,7 +283,7 @@ def test_a_refusal_carries_headers_of_its_own():
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(
-            asyncio.run, refuse(Refused(401, "Who is it?", headers={"www-authenticate": "Basic"}), send)
+            asyncio.run, send_refusal(Refused(401, "Who is it?", headers={"www-authenticate": "Basic"}), send)
         ).result()
     assert (status(sent), says(sent)) == (401, "Who is it?")
     assert (b"www-authenticate", b"Basic") in sent[0]["headers"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from ercr.metrics import language as module
@@ -54,3 +57,43 @@ def test_matching_follows_its_three_rules():
     assert match_category("dog", {0: "dog"}, LANGUAGE) is None  # 0 is the background
     assert match_category("dog", {0: "dog"}, LANGUAGE, background=True) == 0
     assert match_category("dog", [(1, "hot dog"), (2, "dog"), (1, "dog house")], LANGUAGE) == 1
+
+
+def test_what_tags_and_what_finds_lemmas_is_named_and_used_wherever_it_comes_from(monkeypatch):
+    nltk, wordnet = ("nltk 1", lambda word: f"n-{word}"), SimpleNamespace(name="W", noun_lemma=lambda word: f"w-{word}")
+    spacy = module.Language("spacy 1", lambda word: f"s-{word}", lambda word: f"l-{word}")
+
+    def found(*parts):
+        for name, part in zip(("_nltk_tagger", "find_wordnet", "_spacy"), parts, strict=True):
+            monkeypatch.setattr(module, name, lambda part=part: part)
+        language = english.__wrapped__()
+        return language.name, language.tag("a"), language.lemma("a")
+
+    assert found(nltk, wordnet, None) == ("nltk 1, lemmas of W", "n-a", "w-a")
+    assert found(nltk, wordnet, spacy) == ("nltk 1, lemmas of W", "n-a", "w-a")
+    assert found(nltk, None, spacy) == ("nltk 1, lemmas of spacy 1", "n-a", "l-a")
+    assert found(None, wordnet, spacy) == ("spacy 1, lemmas of W", "s-a", "w-a")
+    assert found(None, None, spacy) == ("spacy 1", "s-a", "l-a")
+    for parts in ((nltk, None, None), (None, wordnet, None)):
+        with pytest.raises(module.InputError):
+            found(*parts)
+
+
+def test_taggers_read_a_word_alone_and_are_none_where_they_are_missing(monkeypatch):
+    tagged = SimpleNamespace(__version__="1", pos_tag=lambda words: [(word, f"tag of {word}") for word in words])
+    monkeypatch.setitem(sys.modules, "nltk", tagged)
+    name, tag = module._nltk_tagger()
+    assert (name, tag("dog")) == ("nltk 1", "tag of dog")
+
+    def no_data(words):
+        raise LookupError
+
+    tagged.pos_tag = no_data
+    assert module._nltk_tagger() is None
+    for package in ("nltk", "spacy"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert module._nltk_tagger() is module._spacy() is None
+    tokens = [SimpleNamespace(tag_="NN", lemma_="ice"), SimpleNamespace(tag_="VB", lemma_="cream")]
+    read = module._by_pipeline("p", lambda word: tokens if word else [])
+    assert (read.name, read.tag("ice-cream"), read.lemma("ice-cream")) == ("p", "NN", "ice")
+    assert (read.tag(""), read.lemma("")) == ("", "")

@@ -114,6 +114,19 @@ def test_states_recorded_while_generating_are_those_of_the_finished_answers(
         assert torch.equal(answer, row[: len(answer)])
 
 
+@pytest.mark.parametrize(
+    ("generation", "again"), [({"min_new_tokens": 2}, 0), ({"num_beams": 3, "min_new_tokens": 3}, 1)]
+)
+def test_answers_are_read_again_only_where_other_positions_were_visited(
+    adapter, prepared, picture, monkeypatch, generation, again
+):
+    read, passes = record._read_answers, []
+    monkeypatch.setattr(record, "_read_answers", lambda *given: passes.append(1) or read(*given))
+    options = {"max_new_tokens": 4, "do_sample": False, "suppress_tokens": [adapter.image_token_id], **generation}
+    trace_samples(adapter, [Sample(picture, p) for p in prepared], Needs(), options)
+    assert len(passes) == again
+
+
 def hooks(adapter):
     return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in adapter.model.modules())
 

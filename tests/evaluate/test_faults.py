@@ -11,7 +11,7 @@ from ercr.datasets import Scenes
 from ercr.datasets.sample import Samples
 from ercr.errors import ErcrError, ImageError
 from ercr.evaluate import evaluate
-from ercr.evaluate.figures import failures
+from ercr.evaluate.scores import failures
 
 from .conftest import OPTIONS
 

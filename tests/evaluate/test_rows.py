@@ -14,7 +14,7 @@ from ercr.evaluate.plan import Plan
 from ercr.evaluate.rows import Scorer
 from ercr.metrics.answers import score_answer
 from ercr.metrics.faithfulness import BUDGETS
-from ercr.metrics.grouping import spoken_words
+from ercr.metrics.grouping import answer_words
 from ercr.metrics.language import english
 from ercr.metrics.pixels import levels
 from ercr.metrics.protocol import Protocol
@@ -109,7 +109,7 @@ def test_a_curve_begins_and_ends_with_the_whole_and_the_blank_picture(explainer,
         ends = row["score_whole"], row["score_blank"]
         assert (row["deleted"][0], row["deleted"][-1]) == ends == (row["inserted"][-1], row["inserted"][0])
         assert len(row["deleted"]) == len(row["inserted"]) == 21
-    assert {"deletion_auc", "insertion_20"} <= set(run.figures()["cam"])
+    assert {"deletion_auc", "insertion_20"} <= set(run.scores()["cam"])
 
 
 def test_words_of_tokenizers_that_drop_the_space_are_those_of_the_public_code():
@@ -128,7 +128,7 @@ def test_words_of_tokenizers_that_drop_the_space_are_those_of_the_public_code():
     explainer = SimpleNamespace(adapter=SimpleNamespace(tokenizer=tokenizer))
     texts = Scorer(explainer, Plan("m", "scenes:1", ("cam",)))._retokenized(SimpleNamespace(text_tokens=tokens))
     assert texts == ["▁a", "▁dog", "gy", ",", "▁cat"]
-    assert [word.text for word in spoken_words(tokens, Protocol(), texts)] == ["a", "doggy", ",", "cat"]
+    assert [word.text for word in answer_words(tokens, Protocol(), texts)] == ["a", "doggy", ",", "cat"]
 
 
 def test_an_answer_that_is_left_out_has_no_figure_at_all(explainer, tmp_path, monkeypatch):

@@ -95,9 +95,9 @@ def swap(one, other):
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda run: flip(run.path / "rows.parquet", 500), "rows.parquet was not what the parts give"),
-        (lambda run: (run.path / "rows.parquet").write_bytes(b""), "rows.parquet was not what the parts give"),
-        (lambda run: (run.path / "rows.json").unlink(), "rows.parquet was not what the parts give"),
+        (lambda run: flip(run.path / "rows.parquet", 500), "rows.parquet did not match the parts"),
+        (lambda run: (run.path / "rows.parquet").write_bytes(b""), "rows.parquet did not match the parts"),
+        (lambda run: (run.path / "rows.json").unlink(), "rows.parquet did not match the parts"),
         (lambda run: flip(run.part_path(0), 300), "parts 0 are damaged"),
         (lambda run: flip(run.part_path(0).with_suffix(".json"), 20), "parts 0 are damaged"),
         (lambda run: swap(run.part_path(0), run.part_path(1)), "parts 0, 1 are damaged"),
@@ -139,7 +139,7 @@ def test_damaged_settings_are_refused_and_so_are_those_without_checksums(explain
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({**settings, "threads": 7}))
     for use in (run.table, lambda: evaluate(explainer, out=run.path, **OPTIONS)):
-        with pytest.raises(FileFormatError, match="its checksum is another"):
+        with pytest.raises(FileFormatError, match="wrong checksum"):
             use()
     del settings["checksum"]
     path.write_text(json.dumps({**settings, "format": 1}))
@@ -164,7 +164,7 @@ def test_damaged_settings_are_refused_and_so_are_those_without_checksums(explain
     ],
 )
 def test_changed_settings_never_mix_with_old_rows(explainer, undisturbed, change, told):
-    with pytest.raises(InputError, match="was made with other settings") as caught:
+    with pytest.raises(InputError, match="was written with other settings") as caught:
         evaluate(explainer, out=undisturbed.path, **{**OPTIONS, **change})
     assert told in str(caught.value)
 
@@ -240,7 +240,7 @@ def test_a_run_opens_again(undisturbed, tmp_path):
     assert run.complete
     assert run.settings == json.loads((undisturbed.path / "settings.json").read_text())
     assert run.settings["dataset"]["samples"] == 3
-    assert set(run.figures()) == {"cam", "ercr"}
-    assert 0 < run.figures()["cam"]["func_iou"]["value"] <= 1
+    assert set(run.scores()) == {"cam", "ercr"}
+    assert 0 < run.scores()["cam"]["func_iou"]["value"] <= 1
     with pytest.raises(InputError, match=r"no settings\.json"):
         Run.open(tmp_path)

@@ -69,11 +69,11 @@ def test_drops_and_gains_pool_over_tokens():
     pooled = Pooled()
     for i, token in enumerate(tokens):
         pooled.add(str(i // 3), sums(*token, CURVE))
-    assert set(pooled.figures) == {f"{a}_{b}" for a in ("deletion", "insertion") for b in ("10", "20", "30", "auc")}
+    assert set(pooled.names) == {f"{a}_{b}" for a in ("deletion", "insertion") for b in ("10", "20", "30", "auc")}
     assert pooled.value("deletion_20") == pytest.approx(np.mean([whole - gone[4] for whole, _, gone, _ in tokens]))
     areas = [metrics.auc(CURVE, only - blank) for _, blank, _, only in tokens]
     assert pooled.value("insertion_auc") == pytest.approx(np.mean(areas))
-    assert set(sums(0, 0, [1, 2, 3], [1, 2, 3], BUDGETS)) == set(pooled.figures) - {"deletion_auc", "insertion_auc"}
+    assert set(sums(0, 0, [1, 2, 3], [1, 2, 3], BUDGETS)) == set(pooled.names) - {"deletion_auc", "insertion_auc"}
 
 
 def test_fixed_answers_are_rescored_under_other_images(load, picture):
@@ -84,7 +84,7 @@ def test_fixed_answers_are_rescored_under_other_images(load, picture):
     assert not np.allclose(rows[0], rows[1])
 
 
-def test_figures_are_named_by_percent_and_areas_need_a_whole_curve():
+def test_scores_are_named_by_percent_and_areas_need_a_whole_curve():
     assert set(sums(0, 0, [1] * 4, [1] * 4, (0.1, 0.2, 0.3, 0.4))) == {
         f"{kind}_{percent}" for kind in ("deletion", "insertion") for percent in (10, 20, 30)
     }

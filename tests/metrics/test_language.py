@@ -39,7 +39,7 @@ def test_another_content_under_the_name_of_the_copied_model_is_refused(tmp_path,
     (home / "__init__.py").write_text("raise SystemExit('imported')")
     (home / module._COPY_FOLDER / "meta.json").write_text("{}")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(module.InputError, match="not the one that scores are defined with"):
+    with pytest.raises(module.InputError, match="is not the expected version"):
         module._checked_copy()
 
 

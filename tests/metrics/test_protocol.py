@@ -60,7 +60,7 @@ def test_a_description_says_what_every_option_does():
         ("", "no protocol ''"),
         ("tam,subwrod=max", "no option 'subwrod'; it has .*Did you mean 'subword'"),
         ("tam,subword=men", "subword must be one of max, mean, first, not 'men'. Did you mean 'mean'"),
-        ("tam,clean", "options such as subword=mean, not 'clean'"),
+        ("tam,clean", "as name=value, such as subword=mean, not 'clean'"),
     ],
 )
 def test_mistakes_are_named(text, message):

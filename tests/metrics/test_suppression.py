@@ -47,7 +47,7 @@ def test_a_flat_map_lies_inside_as_far_as_the_mask_covers_the_picture():
     assert found["outside_after"] == pytest.approx(12 * (1 - TRUTH.mean()))
 
 
-def test_figures_are_ratios_of_sums_by_group():
+def test_scores_are_ratios_of_sums_by_group():
     before, after = made(9)
     groups = [token_group(*pair) for pair in [("noun", 18), ("function", None), ("noun", None)] * 3]
     assert groups[:3] == ["object", "function", "other"]
@@ -63,7 +63,7 @@ def test_figures_are_ratios_of_sums_by_group():
     inside, outside = ([sum(r[f"{w}_{t}"] for r in rows) for t in ("before", "after")] for w in ("inside", "outside"))
     assert pooled.value("in_ret_object") == pytest.approx(inside[1] / inside[0])
     assert pooled.value("out_red_object") == pytest.approx(1 - outside[1] / outside[0])
-    assert "in_ret_other" not in pooled.figures
+    assert "in_ret_other" not in pooled.names
 
 
 def test_a_figure_that_is_known_before_or_after_only_is_left_out():

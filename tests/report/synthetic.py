@@ -1,4 +1,4 @@
-"""Runs as `ercr evaluate` leaves them, with made-up figures and no model: what reports are tested on."""
+"""Runs as `ercr evaluate` leaves them, with made-up numbers and no model: what reports are tested on."""
 
 from __future__ import annotations
 

@@ -79,10 +79,10 @@ def test_what_cannot_be_reported_is_said_in_one_sentence(run, folder, tmp_path):
     mistakes = {
         "There is no folder": [tmp_path / "nowhere"],
         "has no settings.json": [tmp_path],
-        "is not that of an evaluation": [tmp_path / "foreign"],
+        "is not the settings file of an evaluation": [tmp_path / "foreign"],
         "is damaged": [tmp_path / "torn"],
-        "report them apart": [folder, tmp_path / "clean"],
-        "not a benchmark": [tmp_path / "bench"],
+        "report them separately": [folder, tmp_path / "clean"],
+        "was not written by `ercr benchmark`": [tmp_path / "bench"],
         "No run has the method 'tan'": [folder, "--reference", "tan"],
     }
     for sentence, arguments in mistakes.items():

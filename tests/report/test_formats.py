@@ -1,4 +1,4 @@
-"""Every format shows the same figures, and none lets text from a run become markup."""
+"""Every format shows the same numbers, and none lets text from a run become markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from ercr.report.build import build
-from ercr.report.document import Column, Figure, Plot, Report, Row, Section, Series, Table, interval, number
+from ercr.report.document import Column, Estimate, Plot, Report, Row, Section, Series, Table, interval, number
 from ercr.report.formats import data, html, latex, markdown, terminal
 from ercr.report.plots import files, inline
 from ercr.report.write import FORMATS, write
@@ -36,9 +36,9 @@ def report(tmp_path_factory):
 
 
 def hostile_report():
-    figure = Figure(1.0, 0.5, 1.5, paper=2.0, p=0.01)
+    estimate = Estimate(1.0, 0.5, 1.5, paper=2.0, p=0.01)
     columns = (Column("x", HOSTILE, HOSTILE), Column("y", "y", "other"))
-    row = Row((HOSTILE, HOSTILE), {"x": figure, "y": Figure(1.0)}, HOSTILE)
+    row = Row((HOSTILE, HOSTILE), {"x": estimate, "y": Estimate(1.0)}, HOSTILE)
     table = Table("key", HOSTILE, (HOSTILE, HOSTILE), columns, (row, row), (HOSTILE,), (HOSTILE,))
     line = Series(HOSTILE, [HOSTILE, "b"], [1.0, 2.0], [0.5, 1.5], [1.5, 2.5])
     plots = tuple(Plot(kind, HOSTILE, kind, (line, line), HOSTILE, HOSTILE) for kind in ("lines", "forest"))
@@ -48,7 +48,7 @@ def hostile_report():
     return Report((told,), (Section("key", HOSTILE, HOSTILE, (table,), plots),), (), (HOSTILE,), "1.0")
 
 
-def test_all_formats_show_every_figure(report):
+def test_all_formats_show_every_number(report):
     console = Console(file=io.StringIO(), width=200)
     terminal.show(report, console)
     pages = {name: render(report) for name, render in FORMATS.items()} | {"terminal": console.file.getvalue()}
@@ -71,9 +71,9 @@ def counted():
         Row(
             (name,),
             {
-                "same": Figure(1.0, images=5, words=6),
-                "other": Figure(2.0, 1.0, 3.0, p=0.04, images=images, words=images + 1),
-                "none": Figure(3.0),
+                "same": Estimate(1.0, images=5, words=6),
+                "other": Estimate(2.0, 1.0, 3.0, p=0.04, images=images, words=images + 1),
+                "none": Estimate(3.0),
             },
         )
         for name, images in (("a", 1), ("b", 1234))
@@ -102,9 +102,9 @@ def test_every_figure_tells_how_many_words_and_images_it_rests_on():
 def test_the_papers_numbers_stand_beside_ours(report):
     table = next(t for t in report.tables() if t.key.startswith("baselines-qwen"))
     ercr = next(row for row in table.rows if row.heads == ("ERCR",))
-    figure = ercr.cells["COCO Caption f1_iou"]
-    assert figure.paper == 44.45
-    beside = f"44.45 ({number(figure.value - 44.45, 2, signed=True)})"
+    estimate = ercr.cells["COCO Caption f1_iou"]
+    assert estimate.paper == 44.45
+    beside = f"44.45 ({number(estimate.value - 44.45, 2, signed=True)})"
     assert all(beside in render(report) for render in (markdown.render, html.render))
     assert f"\\below{{{latex.escape(beside)}}}" in latex.render(report)
     other = next(t for t in report.tables() if t.key == "generalization")
@@ -195,8 +195,8 @@ def test_csv_reads_back(report):
     table = next(t for t in report.tables() if t.key.startswith("baselines-qwen") and "difference" not in t.key)
     rows = list(csv.DictReader(io.StringIO(data.to_csv(table))))
     assert [row["Method"] for row in rows] == ["CAM", "TAM", "ERCR"]
-    figure = table.rows[2].cells["COCO Caption f1_iou"]
-    assert float(rows[2]["COCO Caption f1_iou_low"]) == figure.low
+    estimate = table.rows[2].cells["COCO Caption f1_iou"]
+    assert float(rows[2]["COCO Caption f1_iou_low"]) == estimate.low
     assert float(rows[2]["COCO Caption f1_iou_paper"]) == 44.45
 
 
@@ -224,5 +224,5 @@ def test_the_same_figures_give_the_same_plot(report):
 def test_numbers_are_written_for_people():
     assert [number(-0.001, 2), number(1234.5, 1), number(float("nan"), 2)] == ["0.00", "1,234.5", "–"]
     assert number(-1.5, 1, signed=True) == "−1.5"
-    assert interval(Figure(0.1, -0.2, 0.4), Column("x", "x")) == "−0.2 to 0.4"
-    assert interval(Figure(0.1), Column("x", "x")) == ""
+    assert interval(Estimate(0.1, -0.2, 0.4), Column("x", "x")) == "−0.2 to 0.4"
+    assert interval(Estimate(0.1), Column("x", "x")) == ""

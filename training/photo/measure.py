@@ -25,7 +25,7 @@ from PIL import Image
 import ercr
 from ercr.datasets.coco import Coco
 from ercr.evaluate import Run, evaluate
-from ercr.evaluate.figures import pool
+from ercr.evaluate.scores import pool
 from ercr.metrics.language import english
 from ercr.metrics.pooled import Pooled, compare
 
@@ -159,7 +159,7 @@ def main() -> None:
         )
         for answers in ("references", "generated")
     }  # fmt: skip
-    figures: dict[str, Any] = {answers: run.figures() for answers, run in runs.items()}
+    figures: dict[str, Any] = {answers: run.scores() for answers, run in runs.items()}
     figures["cam_density"] = density(runs["references"], coco)
     figures["own_nouns_there"] = own_nouns(runs["generated"], coco)
     figures["ercr_over_tam"] = {answers: over_tam(run) for answers, run in runs.items()}

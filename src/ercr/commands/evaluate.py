@@ -178,7 +178,7 @@ def read_batch_size(text: str) -> int | Literal["auto"]:
 
 
 def _summary(run: Run, seconds: float) -> dict[str, Any]:
-    from ercr.evaluate.figures import failures
+    from ercr.evaluate.scores import failures
 
     settings = run.settings
     failed = run.table(["index", "status", "reason"])
@@ -188,7 +188,7 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
         "dataset": settings["dataset"],
         "protocol": settings["protocol"]["text"],
         "tagger": settings["tagger"],
-        "figures": run.figures(),
+        "figures": run.scores(),
         "failures": failures(failed),
         "seconds": round(seconds, 1),
     }

@@ -16,7 +16,7 @@ from ercr.methods.specs import ABLATION, NAMES
 from ercr.report.build import TABLES, build
 from ercr.report.cells import slug
 from ercr.report.document import Report
-from ercr.report.sections.efficiency import FIGURES, FILE
+from ercr.report.sections.efficiency import FILE, MEASURED
 from ercr.version import __version__
 
 ALL = "all"
@@ -174,7 +174,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
     specs = {**TABLE, "tam": "tam"}
     rows: list[dict[str, Any]] = []
     for name in measured[0]:
-        found: dict[str, list[Any]] = {key: [one[name].get(key) for one in measured] for key in FIGURES}
+        found: dict[str, list[Any]] = {key: [one[name].get(key) for one in measured] for key in MEASURED}
         means = {key: fmean(map(float, values)) for key, values in found.items() if None not in values}
         rows.append({**({"method": specs[name]} if name in specs else {"name": name}), **means})
     model = explainer.adapter.model

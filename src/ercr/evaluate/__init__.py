@@ -1,4 +1,4 @@
-"""From a dataset and a model to rows on disk: resumable, on one machine or many; tables are made in `report/`."""
+"""From a dataset and a model to rows on disk: resumable, on one machine or many; `report/` makes the tables."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Done", "Run", "evaluate"]
 
-# a report reads runs without what makes them
+# imported on first use: a report reads runs without loading what computes them
 __getattr__ = handed_on(
     __name__, {"Done": "ercr.evaluate.worker", "Run": "ercr.evaluate.run", "evaluate": "ercr.evaluate.api"}
 )

@@ -1,4 +1,4 @@
-"""One call that evaluates: checks what was asked, takes the run's lock, computes what is missing, puts it together."""
+"""The call `evaluate`: checks the options, locks the run's folder, computes the missing parts and joins them."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def evaluate(
     moved: Callable[[float], None] = lambda samples: None,
     **options: Any,
 ) -> Run:
-    """Evaluate methods on a dataset into the folder `out`; what is there already is kept, and only the rest computed.
+    """Evaluate methods on a dataset into the folder `out`; parts that exist are kept, only missing ones are computed.
 
     `model` is a name or an `Explainer`, `dataset` is `name:where` or a sequence of samples, `methods` a list such as
     `"cam,tam,ercr"`. Further options are the fields of `Plan` (protocol, faithfulness, limit, …). Samples that failed
-    stay as they are unless `retry_failed`. `begin` is told how many samples there are and how many are done,
-    `progress` every part that is finished, and in the local engine `moved` how many samples more are done, the first
-    time (0) when the model is loaded. `say` hears of files that were damaged and are made again.
+    stay failed unless `retry_failed`. Callbacks: `begin(total, done)` gets the numbers of samples, `progress(part)`
+    every finished part. In the local engine `moved(samples)` gets the number of samples finished since the last call,
+    and 0 when the model is loaded. `say(text)` gets a sentence about each damaged file that is written again.
     """
     plan, samples = _plan(model, dataset, methods, options)
     choose("engine", engine, "local", "ray")
     if workers < 1 or (batch_size != "auto" and batch_size < 1):
         raise InputError("workers and batch_size must be at least 1.")
     if workers > 1 and engine == "local":
-        raise InputError("Several workers need the engine 'ray'.")
+        raise InputError("Several workers need Ray: set the engine to 'ray'.")
     if engine == "ray" and not (isinstance(model, str) and isinstance(dataset, str)):
-        raise InputError("Workers load model and dataset themselves: give both by name to the engine 'ray'.")
+        raise InputError("Ray workers load model and dataset themselves: give both by name.")
     run = Run(Path(out))
     parts = plan.parts(samples)
     if not parts:
-        raise InputError(f"The dataset {plan.dataset} has no samples.")
+        raise InputError(f"The dataset {plan.dataset} has no samples: check its folder.")
     with run.locked():
         settings = plan.settings(samples)
         run.check(settings)
@@ -81,7 +81,7 @@ def evaluate(
                     progress(part)
         finished = run.complete and not missing
         if run.finish(parts) and finished:
-            say(f"{run.path}: rows.parquet was not what the parts give and was put together again.")
+            say(f"{run.path}: rows.parquet did not match the parts and was written again.")
     return run
 
 

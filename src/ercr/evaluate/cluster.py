@@ -1,7 +1,7 @@
-"""The engine for many processes or machines, by Ray Data: workers hold a model each and write parts themselves.
+"""The engine for many processes or machines, by Ray Data: each worker has its own model and writes its parts.
 
-Parts are the same files as in the other engine, on a file system that all machines share. So the rows are the same,
-and a run begun in one engine can be finished in the other. Ray restarts workers that die and computes their part again.
+Parts are the same files as in the local engine, on a file system that all machines share. So the rows are the same,
+and a run started in one engine can be finished in the other. Ray restarts workers that die and repeats their part.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: Bat
                 raise (InputError if misused else ErcrError)(message)
             yield Done(**row)
     except ray.exceptions.RayError as error:
-        raise ErcrError(f"Ray gave up: {' '.join(str(error).split())[-300:]}") from error
+        raise ErcrError(f"Ray stopped with an error: {' '.join(str(error).split())[-300:]}") from error
     finally:
         if started:
             ray.shutdown()
 
 
 class _PartWorker:
-    """Lives in a worker process: loads the model once, then turns part numbers into part files."""
+    """Runs in a worker process: loads the model once, then turns part numbers into part files."""
 
     def __init__(
         self, plan: Plan, folder: str, batch_size: BatchSize, threads: int, plugin_files: Sequence[str]
     ) -> None:
         self.plan, self.folder, self.batch_size = plan, folder, batch_size
-        self.plugin_files = plugin_files  # a worker may run where the environment does not name them
+        self.plugin_files = plugin_files  # passed on, because a worker's environment may not name them
         self.worker: Worker | None = None
         torch.set_num_threads(threads)  # Ray would leave one
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """What the part took. An error that restarting would not mend goes to the caller as a value."""
+        """Time and failures of the part. An error that a restart would not repair is returned as a value."""
         number = int(batch["item"][0])
         try:
             self.worker = self.worker or self._load()
@@ -99,7 +99,7 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any) -> bool:
-    """Join the cluster that RAY_ADDRESS or this machine names, else start one here; True if it is ours to stop."""
+    """Join the cluster of RAY_ADDRESS or of this machine, else start one; True if it was started here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     context = ray.data.DataContext.get_current()

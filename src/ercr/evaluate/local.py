@@ -1,4 +1,4 @@
-"""The engine for one process: parts one after another with one model."""
+"""The engine for one process: computes parts one after another with one model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_here(
     batch_size: BatchSize,
     moved: Callable[[float], None],
 ) -> Iterator[Done]:
-    """Compute the missing parts in order; `moved` hears of every sample."""
+    """Compute the missing parts in order; `moved` is called for every sample."""
     worker = Worker(explainer, dataset, plan, settings, run, batch_size, moved)
     moved(0)
     for number, following in zip(missing, [*missing[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""Telling a lack of memory from other errors, and making room after it."""
+"""Recognises errors for lack of memory, and frees memory after one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def device_lost(error: BaseException) -> bool:
-    """Whether the GPU can no longer be used by this process, so that every further sample would fail, too."""
+    """Whether this process can no longer use the GPU, so that every further sample would fail, too."""
     return isinstance(error, RuntimeError) and "CUDA error" in str(error) and not out_of_memory(error)
 
 
 def free_memory() -> None:
-    """Give back what a failed attempt left behind."""
+    """Free what a failed attempt left behind."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

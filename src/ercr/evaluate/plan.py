@@ -1,4 +1,4 @@
-"""What an evaluation was asked to do, and everything that determines its rows; runs and writes nothing."""
+"""The options of an evaluation and the settings that determine its rows; runs and writes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIBRARIES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The options of an evaluation, plain enough to travel to another machine."""
+    """The options of an evaluation: plain values, so that they can be sent to another machine."""
 
     model: str
     dataset: str
@@ -41,7 +41,7 @@ class Plan:
     suppression: bool = False
     maps: bool = False
     limit: int | None = None
-    part_size: int = 32  # samples that are written, and lost by a kill, together
+    part_size: int = 32  # samples that are written together; a killed process loses at most one part
     revision: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -71,12 +71,12 @@ class Plan:
         return len(dataset) if self.limit is None else min(self.limit, len(dataset))
 
     def parts(self, dataset: Sequence[Sample]) -> list[range]:
-        """The samples' indices in the groups that are written together."""
+        """The indices of the samples, in the groups that are written together."""
         count = self.count(dataset)
         return [range(start, min(start + self.part_size, count)) for start in range(0, count, self.part_size)]
 
     def settings(self, dataset: Sequence[Sample]) -> dict[str, Any]:
-        """Everything that determines the rows and can be known without loading the model."""
+        """Everything that determines the rows and is known before the model is loaded."""
         from ercr.metrics.language import english
         from ercr.metrics.text import meteor_backend, rouge_backend
 
@@ -84,11 +84,11 @@ class Plan:
         device = kind if kind in ("cpu", "cuda") else "auto"
         model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": device}
         count, protocol = self.count(dataset), Protocol.parse(self.protocol)
-        print_ = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
+        fingerprint = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
         return {
             "format": FORMAT,
             "model": {key: value for key, value in model.items() if value not in (None, "auto")},
-            "dataset": {"spec": self.dataset, "samples": count, "fingerprint": print_},
+            "dataset": {"spec": self.dataset, "samples": count, "fingerprint": fingerprint},
             "methods": [_method(spec) for spec in self.methods],
             "protocol": protocol.to_dict(),
             "tagger": english().name,
@@ -108,7 +108,7 @@ class Plan:
 
 
 def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, Any]:
-    """The settings with what only the loaded model can tell."""
+    """The settings, completed with the facts that need the loaded model."""
     import torch
 
     model = explainer.adapter.model
@@ -122,7 +122,7 @@ def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, A
         "image_backend": explainer.adapter.image_backend,
         "weights": _weights(model),
     }
-    # on a CPU their number decides over last digits
+    # on a CPU the number of threads affects the last digits
     threads = torch.get_num_threads() if known["device"] == "cpu" else None
     return {**settings, "model": known, "threads": threads}
 
@@ -138,11 +138,11 @@ def _fingerprint(samples: Sequence[Sample]) -> str:
 
 
 def _weights(model: Any) -> str | None:
-    """A hash of the vectors among the weights (norms, biases): small, and no training leaves them alone."""
+    """A hash of the vectors among the weights (norms, biases): they are small, and any training changes them."""
     found = hashlib.sha256()
     for name, value in sorted(model.named_parameters()):
         if value.device.type == "meta":
-            return None  # kept elsewhere: nothing to read cheaply
+            return None  # offloaded: reading it would be slow
         if value.ndim == 1:
             found.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
     return found.hexdigest()
@@ -159,7 +159,7 @@ def _versions() -> dict[str, str]:
 
 
 def from_options(options: Mapping[str, Any]) -> Plan:
-    """A plan from keyword arguments, with a readable error for one that does not exist."""
+    """A plan from keyword arguments, with a clear error for an unknown one."""
     known = {f.name for f in fields(Plan)}
     unknown = sorted(set(options) - known)
     if unknown:

@@ -1,5 +1,7 @@
-"""From the explanations of one sample to its rows: scores of words, of text, under perturbation; runs the model only
-to score perturbed pictures."""
+"""From the explanations of one sample to its rows: scores of words and text, and of perturbed pictures.
+
+Runs the model only to score perturbed pictures.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ercr.datasets.sample import Sample
 from ercr.errors import ErcrError
@@ -31,20 +34,22 @@ _PICTURES = 32  # perturbed pictures that are scored together
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a sample, or a method on it, has no figures."""
+    """Why a sample, or a method on it, has no scores."""
 
-    stage: str  # input, model, score, faithfulness: what failures are counted by
+    stage: str  # input, model, score or faithfulness; failures are counted by stage
     message: str
     memory: bool = False
 
     @classmethod
     def of(cls, stage: str, error: BaseException) -> Failure:
-        """One line, the same whenever the same thing fails: no addresses, no sizes of free memory.
+        """One line, without memory addresses and sizes, so that equal failures have equal texts.
 
-        A GPU that can no longer be used is no sample's failure: it ends the run.
+        A GPU that can no longer be used is not the failure of a sample: it ends the run.
         """
         if device_lost(error):
-            raise ErcrError(f"The GPU failed ({error}); what was finished is kept.") from error
+            raise ErcrError(
+                f"The GPU failed ({error}): run the same command again, which keeps the finished parts."
+            ) from error
         if out_of_memory(error):
             return cls(stage, "not enough memory, even for this sample alone", memory=True)
         text = " ".join(str(error).split())[:300]
@@ -61,7 +66,7 @@ Found = Mapping[str, "Explanation | Failure"]  # by method
 
 
 def failed_rows(index: int, name: str, methods: Sequence[str], failure: Failure) -> list[Row]:
-    """One row per method that says why there is no other."""
+    """One row per method, with the reason why it has no others."""
     return [_failed(index, name, method, failure) for method in methods]
 
 
@@ -115,12 +120,17 @@ class Scorer:
         return {"answer": answer, "rouge_l": rouge, "meteor": meteor(answer, sample.references)}
 
     def _scored(
-        self, head: Row, sample: Sample, explanation: Explanation, plain: Any, retokenized: Sequence[str]
+        self,
+        head: Row,
+        sample: Sample,
+        explanation: Explanation,
+        plain: Explanation | Failure | None,
+        retokenized: Sequence[str],
     ) -> list[Row]:
         score = score_answer(explanation, sample.labels, sample.categories, self.language, self.protocol, retokenized)
         grid = explanation.geometry.grid
         head |= {"rows": grid[0], "columns": grid[1], "limit": score.limit, "reason": score.left_out}
-        if score.left_out:  # the protocol takes no figure at all from this answer
+        if score.left_out:  # the protocol takes no score from this answer
             head |= {"rouge_l": None, "meteor": None}
         if not score.tokens:
             return [head]
@@ -135,8 +145,6 @@ class Scorer:
                 row["map"] = levels(explanation.maps[at]).tobytes()
             rows.append(row)
         return rows
-
-    # deletion and insertion
 
     def _add_faithfulness(self, sample: Sample, found: Found, per_method: dict[str, list[Row]]) -> None:
         """Fill in the scores of perturbed pictures; where that fails, the methods have failed on this sample."""
@@ -158,7 +166,7 @@ class Scorer:
         if not jobs:
             return
         image = np.asarray(sample.image.convert("RGB"))
-        # nothing deleted is the whole picture, everything deleted the blank one: both are scored once
+        # budgets 0 and 1 are the whole and the blank picture, which are scored only once
         inner = [share for share in self.plan.budgets if 0 < share < 1]
         tokens = _answer(jobs[0][0])
         blank = baseline_image(image, self.plan.baseline)
@@ -184,7 +192,7 @@ class Scorer:
             }
 
     def _with_ends(self, inner: list[float], at_none: float, at_all: float) -> list[float]:
-        """Scores at all budgets, from those at budgets between nothing and everything."""
+        """Scores at all budgets, from those at budgets between 0 and 1 and the two ends."""
         values = iter(inner)
         return [next(values) if 0 < share < 1 else at_none if share == 0 else at_all for share in self.plan.budgets]
 
@@ -195,7 +203,7 @@ class Scorer:
         return np.concatenate(rows)
 
     def _halving(self, batch: list[Any], prompt: Any, answer: list[int]) -> Any:
-        """Scores of a batch [pictures, tokens]; in two halves where memory is short."""
+        """Scores of a batch [pictures, tokens]; in two halves if memory runs out."""
         try:
             return self.explainer.answer_log_probabilities(batch, prompt, answer, batch_size=len(batch))
         except Exception as error:
@@ -211,12 +219,14 @@ def _answer(explanation: Explanation) -> list[Token]:
     return [token for token in explanation.text_tokens if token.kind == "answer"]
 
 
-def _truth(sample: Sample, row: Row) -> Any:
-    """Where the object is that a row's word names; None where none is named or none is in the picture."""
+def _truth(sample: Sample, row: Row) -> NDArray[np.bool_] | None:
+    """The mask of the object that a row's word names; None if it names none or the picture has none."""
     if row["category"] is None:
         return None
-    mask = None if sample.labels is None else sample.labels == row["category"]
-    return mask if mask is not None and mask.any() else None
+    if sample.labels is None:
+        return None
+    mask: NDArray[np.bool_] = sample.labels == row["category"]
+    return mask if mask.any() else None
 
 
 def _first_of_objects(rows: Sequence[Row]) -> list[Row]:

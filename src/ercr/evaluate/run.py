@@ -1,6 +1,6 @@
-"""A run's folder: settings, parts, all rows, a log. Whatever is in it is whole, whenever a process was killed.
+"""A run's folder: settings, parts, all rows, a log. Every file in it is complete, even if a process was killed.
 
-Nothing in it is believed without its checksum, and nothing that the run did not write itself is touched.
+Files are read only if their checksum is right, and files that the run did not write itself are never changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from ercr.errors import FileFormatError, InputError, OutputError
-from ercr.evaluate.records import as_table, checksum, record_path, write_tables
+from ercr.evaluate.row_files import as_table, checksum, record_path, write_tables
 from ercr.evaluate.schema import SCHEMA
 from ercr.evaluate.settings import FORMAT, as_bytes, differences, read_settings, with_checksum
 from ercr.files.folders import check_no_others, entries
@@ -26,7 +26,7 @@ from ercr.files.writing import unfinished_name, write_new
 
 _LOCK, _PARTS, _SETTINGS, _ROWS, _LOG = ".lock", "parts", "settings.json", "rows.parquet", "log.jsonl"
 _FILES = {_LOCK, _SETTINGS, _ROWS, "rows.json", _LOG}
-_BEFORE = {_LOCK, _PARTS, _SETTINGS}  # all that a run can have begun to write before it has settings
+_BEFORE = {_LOCK, _PARTS, _SETTINGS}  # all that a run can have written before it has settings
 _PART = re.compile(r"part-(\d{6,})\.(parquet|json)")
 
 
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def threads(self) -> int | None:
-        """How many threads the run was begun with; None before it is begun, and on GPUs."""
+        """How many threads the run was started with; None before it has started, and on GPUs."""
         threads: int | None = self.settings.get("threads") if self.begun else None
         return threads
 
@@ -71,30 +71,32 @@ class Run:
         return bool(self.settings["format"] != 1)
 
     def sources(self) -> list[Path]:
-        """The files that all rows are in, those that are there if the run is unfinished; refuses damaged ones."""
+        """The files that hold the rows: one for a finished run, else the parts so far; refuses damaged ones."""
         rows = self.path / _ROWS
         found = [rows] if self.complete else self._parts()
         run = self._id() if self.checked else None
         for path in found:
             about = {"run": run, "part": None if path == rows else _number(path)}  # one part is not all rows
             if run is not None and checksum(path, about) is None:
-                raise FileFormatError(f"{path} is damaged: run the same `ercr evaluate` again, which mends it.")
+                raise FileFormatError(f"{path} is damaged: run the same `ercr evaluate` again, which repairs it.")
         return found
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows; of an unfinished run, those that are there."""
+        """All rows; of an unfinished run, the rows so far."""
         wanted = list(SCHEMA.names if columns is None else columns)
         found = [pq.read_table(path, columns=wanted) for path in self.sources()]
         return pa.concat_tables([SCHEMA.empty_table().select(wanted), *found])
 
-    def figures(self) -> dict[str, dict[str, Any]]:
-        """Obj-IoU, Func-IoU and the rest of every method, pooled over the run."""
-        from ercr.evaluate.figures import COLUMNS, figures
+    def scores(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Obj-IoU, Func-IoU and the other scores of every method, pooled over the run."""
+        from ercr.evaluate.scores import COLUMNS, scores
 
-        return figures(self.table(COLUMNS), self.settings["budgets"])
+        return scores(self.table(COLUMNS), self.settings["budgets"])
+
+    figures = scores  # the name in version 0.1.0
 
     def log(self) -> list[dict[str, Any]]:
-        """What each part took; a line that a kill cut short is left out."""
+        """Time and failures of each part; an incomplete line (the process was killed) is left out."""
         path, found = self.path / _LOG, []
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
             try:
@@ -111,31 +113,31 @@ class Run:
         return sorted((self.path / _PARTS / name for name in names), key=_number)
 
     def _id(self) -> str:
-        """What its files say they belong to."""
+        """The identifier that the files of this run carry."""
         return str(self.settings["checksum"])
 
     # writing it
 
     @contextmanager
     def locked(self) -> Iterator[Run]:
-        """Make the folder, or go on in it; no other process may write it meanwhile."""
+        """Create the folder or continue in it, under a lock: no other process may write it at the same time."""
         self._check_contents()
         if self.begun:
             _ = self.settings
         try:
             (self.path / _PARTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"The folder {self.path} cannot be made: {error.strerror or error}.") from None
+            raise OutputError(f"The folder {self.path} cannot be created: {error.strerror or error}.") from None
         lock = FileLock(self.path / _LOCK, timeout=0)
         try:
             lock.acquire()
         except Timeout:
-            raise OutputError(f"Another process is writing {self.path}: wait for it, or give another folder.") from None
+            raise OutputError(f"Another process is writing {self.path}: wait for it, or name another folder.") from None
         with lock:
             yield self
 
     def _check_contents(self) -> None:
-        """Refuse a folder in which anything lies that no run has written; nothing is made or changed before."""
+        """Refuse a folder with files that no run has written; nothing is created or changed before this check."""
         known = _FILES | {_PARTS} if self.begun else _BEFORE
         check_no_others(self.path, [name for name in entries(self.path) if _own(name) not in known])
         parts = entries(self.path / _PARTS) if (self.path / _PARTS).exists() else []
@@ -144,13 +146,15 @@ class Run:
         for name in sorted(_FILES):
             path = self.path / name
             if os.path.lexists(path) and not path.is_file():
-                raise OutputError(f"{path} is not a plain file: give a new folder.")
+                raise OutputError(f"{path} is not a regular file: name a new folder.")
         lock = self.path / _LOCK
-        if lock.is_symlink() or (lock.exists() and lock.stat().st_size):  # ours is empty, and taking it empties it
-            raise OutputError(f"{lock} is not the lock of a run: give a new folder.")
+        if lock.is_symlink() or (
+            lock.exists() and lock.stat().st_size
+        ):  # a lock of ours is empty, and locking empties the file
+            raise OutputError(f"{lock} is not the lock of a run: name a new folder.")
 
     def tidy(self) -> None:
-        """Remove what a killed process had begun to write; to be called when the run is locked and checked."""
+        """Remove what a killed process left unfinished; call it when the run is locked and checked."""
         log = self.path / _LOG
         if log.exists() and not log.read_bytes().endswith(b"\n"):
             self._append("\n")
@@ -166,12 +170,12 @@ class Run:
             return
         before = self.settings
         if before["format"] < FORMAT:
-            raise InputError(f"{self.path} was made by an earlier version, without checksums: give another folder.")
+            raise InputError(f"{self.path} was written by an earlier version, without checksums: name another folder.")
         changed = differences(before, settings)
         if changed:
             more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
             raise InputError(
-                f"{self.path} was made with other settings: {'; '.join(changed[:3])}{more}. Give another folder."
+                f"{self.path} was written with other settings: {'; '.join(changed[:3])}{more}. Name another folder."
             )
 
     def claim(self, settings: Mapping[str, Any]) -> None:
@@ -180,7 +184,7 @@ class Run:
             self.check(settings)
 
     def whole_parts(self, parts: Sequence[range]) -> dict[int, str]:
-        """Checksums of those parts of some samples each that are there, whole and this run's."""
+        """Checksums by number of the parts that are complete, undamaged and of this run."""
         if not self.begun:
             return {}
         run = self._id()
@@ -191,7 +195,7 @@ class Run:
         return {number: digest for number, digest in found.items() if digest is not None}
 
     def forget_failures(self, numbers: Sequence[int]) -> list[int]:
-        """Remove those of some whole parts in which a sample failed, so that they are computed again; the others."""
+        """Remove the parts in which a sample failed, so that they are computed again; returns the numbers kept."""
         kept = []
         for number in numbers:
             path = self.part_path(number)
@@ -214,7 +218,7 @@ class Run:
             file.write(text)
 
     def finish(self, parts: Sequence[range]) -> bool:
-        """All parts in their order as one file; False, and it is left alone, where it is what the parts give."""
+        """Write all parts in their order as one file; False if that file exists already and matches the parts."""
         whole = self.whole_parts(parts)
         lost = [number for number in range(len(parts)) if number not in whole]
         if lost:
@@ -237,5 +241,5 @@ def _number(part: Path) -> int:
 
 
 def _own(name: str) -> str:
-    """A name, or the one that a file was to have whose writing was cut off."""
+    """A file's name; of an unfinished temporary file, the name that it would have got."""
     return unfinished_name(name) or name

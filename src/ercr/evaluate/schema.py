@@ -1,4 +1,4 @@
-"""The columns of a run: one row per sample, token and method. Nothing here computes or writes.
+"""The columns of a run: one row per sample, token and method; computes and writes nothing.
 
 A sample that could not be evaluated, or whose answer is empty, has one row per method with no token in it.
 """
@@ -10,9 +10,9 @@ import pyarrow as pa
 SAMPLE = [
     ("index", pa.int32()),  # of the sample in its dataset
     ("sample", pa.string()),
-    ("method", pa.string()),  # as it was asked for, switches included
+    ("method", pa.string()),  # as requested, with its settings
     ("status", pa.string()),  # "ok" or "failed"
-    ("reason", pa.string()),  # why it failed; for an answer the protocol leaves out, why (its status is "ok")
+    ("reason", pa.string()),  # why it failed, or why the protocol leaves out the answer (the status is then "ok")
     ("answer", pa.string()),
     ("rows", pa.int16()),  # of the token grid
     ("columns", pa.int16()),
@@ -31,13 +31,13 @@ TOKEN = [
     ("kind", pa.string()),  # "noun", "function" or "other"
     ("category", pa.int32()),  # of a matched noun
     ("category_name", pa.string()),
-    ("threshold", pa.float64()),  # the rest: of this token's own map
+    ("threshold", pa.float64()),  # this and the following: of this token's own map
     ("iou", pa.float64()),
     ("precision", pa.float64()),
     ("recall", pa.float64()),
     ("quiet", pa.float64()),  # share of cells below `limit`, for tokens of function words
 ]
-# what a word adds to the pooled means; stands at one of its tokens, so that sums count it once
+# what a word adds to the pooled means; only in the row of one of its tokens, so that sums count it once
 WORD = [
     ("object_iou", pa.float64()),
     ("object_precision", pa.float64()),
@@ -55,6 +55,6 @@ FAITHFULNESS = [
     ("deleted", pa.list_(pa.float64())),
     ("inserted", pa.list_(pa.float64())),
 ]
-MAP = [("map", pa.binary())]  # uint8 [rows, columns], where maps are kept
+MAP = [("map", pa.binary())]  # uint8 [rows, columns], with the option `maps`
 
 SCHEMA = pa.schema(SAMPLE + TOKEN + WORD + SUPPRESSION + FAITHFULNESS + MAP)

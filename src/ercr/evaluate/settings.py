@@ -1,4 +1,4 @@
-"""What `settings.json` says of a run: written with a checksum, read back whole, compared; needs no model."""
+"""Reads, writes and compares a run's `settings.json`, which carries a checksum; needs no model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ercr.files.plain import read_plain
 
 FORMAT = 2  # since 2 settings, parts and rows carry checksums
 _CHECKSUM = "checksum"
-# told for the reader; the fingerprint says whether the dataset is the same
-_TOLD = "dataset.spec"
+# only for people to read: the fingerprint decides whether the dataset is the same
+_INFORMATIVE = "dataset.spec"
 
 
 def with_checksum(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,18 +28,18 @@ def as_bytes(settings: Mapping[str, Any]) -> bytes:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a run, or a sentence about what is wrong with them; those of earlier versions are not checked."""
+    """The settings of a run, or an error that says what is wrong; those of earlier versions have no checksum."""
     found = read_json(path)
     if not isinstance(found.get("format"), int):
-        raise FileFormatError(f"{path} is not that of an evaluation: it names no format.")
+        raise FileFormatError(f"{path} is not the settings file of an evaluation: it has no format.")
     checked = _CHECKSUM in found or found["format"] != 1
     if checked and found.get(_CHECKSUM) != with_checksum(found)[_CHECKSUM]:
-        raise FileFormatError(f"{path} is damaged (its checksum is another): evaluate into a new folder.")
+        raise FileFormatError(f"{path} is damaged (wrong checksum): evaluate into a new folder.")
     return found
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a plain file."""
+    """A JSON object from a regular file."""
     try:
         found = json.loads(read_plain(path, error=FileFormatError).decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -47,7 +47,7 @@ def read_json(path: Path) -> dict[str, Any]:
             raise
         raise FileFormatError(f"{path} cannot be read: {error}.") from None
     if not isinstance(found, dict):
-        raise FileFormatError(f"{path} is not that of an evaluation: it holds no JSON object.")
+        raise FileFormatError(f"{path} is not a file of an evaluation: it holds no JSON object.")
     return found
 
 
@@ -56,11 +56,13 @@ def _checksum(settings: Mapping[str, Any]) -> str:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """What differs, one `name was …, is now …` each; facts that only the old ones have (of a loaded model) do not."""
+    """One text `name was …, is now …` per difference; keys that only `old` has (of the loaded model) are ignored."""
     if isinstance(old, dict) and isinstance(new, dict):
         inner = [differences(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
         return [line for lines in inner for line in lines]
-    return [] if old == new or name in (_TOLD, _CHECKSUM) else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
+    return (
+        [] if old == new or name in (_INFORMATIVE, _CHECKSUM) else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
+    )
 
 
 def _shown(value: Any) -> str:

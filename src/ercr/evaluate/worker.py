@@ -1,4 +1,4 @@
-"""A loaded model that turns parts of a dataset into rows: a bad sample costs its own rows, never the part."""
+"""Turns parts of a dataset into rows with one loaded model; a sample that fails affects its own rows only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Batch = list[tuple[int, Sample]]
 
 @dataclass(frozen=True)
 class Done:
-    """A part that is on the disk, and what it took."""
+    """A part that was written, with its duration and failures."""
 
     part: int
     samples: int
@@ -37,9 +37,9 @@ class Done:
 
 
 def load_explainer(plan: Plan) -> Explainer:
-    """The plan's model; on all GPUs that are visible unless the plan names a device."""
+    """The plan's model; on all visible GPUs unless the plan names a device."""
     if plan.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("There is no CUDA device here: leave the device away, or use cpu.")
+        raise InputError("There is no CUDA device on this machine: omit the device, or use cpu.")
     placed = plan.device != "auto" or torch.cuda.is_available()
     options: dict[str, Any] = {"device_map": plan.device} if placed else {}
     dtype = None if plan.dtype == "auto" else plan.dtype
@@ -49,7 +49,7 @@ def load_explainer(plan: Plan) -> Explainer:
 class Worker:
     """Evaluates parts of a run with one model.
 
-    `moved` is told how many samples more are done; a sample counts in shares, as it is explained and as it is scored.
+    `moved` gets the number of samples finished since the last call; explaining and scoring each count as a fraction.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Worker:
         batch_size: BatchSize,
         moved: Callable[[float], None] = lambda samples: None,
     ) -> None:
-        """`settings` are what the plan says of this dataset; they are told once, as they hash all annotations."""
+        """`settings` is `plan.settings(dataset)`, passed in because it hashes all annotations and is slow."""
         self.explainer, self.plan, self.run, self.moved = explainer, plan, run, moved
         masks = Protocol.parse(plan.protocol).masks
         self.dataset = dataset.reading(masks) if isinstance(dataset, Samples) else dataset
@@ -70,17 +70,17 @@ class Worker:
         self.parts = plan.parts(dataset)
         self.plain = {m: p for m in plan.methods if (p := without_context(m))} if plan.suppression else {}
         if run.threads is not None:
-            torch.set_num_threads(run.threads)  # on a CPU their number decides over last digits
+            torch.set_num_threads(run.threads)  # on a CPU the number of threads affects the last digits
         run.claim(with_model(settings, explainer))
         # pictures are read one at a time, a part ahead of the model
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ercr-read")
         self._read: dict[int, Future[list[Loaded]]] = {}
         self._left = 0.0  # samples of the part that are not done
-        # the share of explaining in the work on a sample: scores under deleted pixels take many more passes
+        # the share of explaining in the time of a sample: deletion and insertion take many more passes
         self._explaining = 0.1 if plan.budgets else 0.9
 
     def part(self, number: int, following: int | None = None) -> Done:
-        """Compute a part and write it; meanwhile the samples of the following one are read."""
+        """Compute a part and write it, while a thread reads the samples of the following one."""
         started = time.perf_counter()
         for wanted in (number, following):
             if wanted is not None and wanted not in self._read:
@@ -93,7 +93,7 @@ class Worker:
         return Done(number, len(self.parts[number]), failed, round(time.perf_counter() - started, 3))
 
     def _move(self, samples: float) -> None:
-        """Tell of samples that are done; batches that are halved and tried again add no more than the part holds."""
+        """Report finished samples; a batch that is halved and repeated never counts more than the part holds."""
         step = min(samples, self._left)
         self._left -= step
         if step > 0:
@@ -123,14 +123,14 @@ class Worker:
                 continue
             plain = {method: found[index][partner] for method, partner in self.plain.items()}
             own = {method: found[index][method] for method in self.plan.methods}
-            # a method fails with the map it is to be compared with
+            # a method counts as failed if the map that it is compared with failed
             own |= {method: other for method, other in plain.items() if isinstance(other, Failure)}
             rows += scorer.rows(index, sample, own, plain)
             self._move(1 - self._explaining)
         return rows
 
     def _explained(self, batch: Batch) -> dict[int, dict[str, Explanation | Failure]]:
-        """Explanations by sample and method. What fails is halved until a bad sample, then a bad method, is alone."""
+        """Explanations by sample and method. A failing batch is halved until the sample, then the method, is found."""
         specs = list(dict.fromkeys([*self.plan.methods, *self.plain.values()]))
         result = self._attempt(batch, specs) if batch else []
         if not isinstance(result, Failure):
@@ -154,7 +154,7 @@ class Worker:
         return result
 
     def _attempt(self, batch: Batch, specs: Sequence[str]) -> list[list[Explanation]] | Failure:
-        """Explanations [sample][method]. Errors come back as values, so that nothing holds on to their tensors."""
+        """Explanations [sample][method]. Errors are returned as values, so that no traceback keeps their tensors."""
         try:
             answers = [sample.references[0] for _, sample in batch] if self.plan.answers == "references" else None
             return self.explainer.explain_many(
@@ -171,7 +171,7 @@ class Worker:
 
 
 def without_context(spec: str) -> str | None:
-    """The same method without its context residual; None where it has none."""
+    """The same method without its context residual; None if it has none."""
     _, settings = resolve(spec)
     if getattr(settings, "context", "none") == "none":
         return None

@@ -1,7 +1,7 @@
-"""One answer scored by a protocol: do object words light up their object, and function words nothing?
+"""One answer scored by a protocol: are maps of object words high on their object, and those of function words low?
 
-Maps are read as uint8 on the token grid, enlarged by OpenCV and cut by its Otsu threshold, because published numbers
-were made so. Nothing here runs a model or reads a file.
+Maps are converted to uint8 on the token grid, enlarged by OpenCV and thresholded by Otsu's method, as in the published
+results. Nothing here runs a model or reads a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.metrics.grouping import Group, spoken_words
+from ercr.metrics.grouping import Group, answer_words
 from ercr.metrics.language import Kind, Language
 from ercr.metrics.matching import Categories, match_category, pairs
 from ercr.metrics.pixels import Overlap, levels, otsu, overlap, place, stretch
@@ -27,10 +27,10 @@ Enlarge = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class TokenScore:
-    """One token: its own map's figures."""
+    """One token: the scores of its own map."""
 
     index: int  # among the answer's tokens
-    word: int | None  # among the answer's words; None of white space that belongs to none
+    word: int | None  # among the answer's words; None for white space that belongs to no word
     token: Token
     threshold: float | None = None  # Otsu's, of nouns
     overlap: Overlap | None = None  # of matched nouns whose category is in the picture
@@ -39,7 +39,7 @@ class TokenScore:
 
 @dataclass(frozen=True)
 class WordScore:
-    """One word: what it is, and its tokens' figures put together by the protocol's `subword`."""
+    """One word: what it is, and its tokens' scores combined by the protocol's `subword`."""
 
     index: int
     text: str
@@ -58,16 +58,16 @@ _NO_WORD = WordScore(-1, "", "", "other", None, ())
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """Every token and word of an answer, and what they add to the figures of a dataset."""
+    """Every token and word of an answer, and what they add to the scores of a dataset."""
 
     tokens: tuple[TokenScore, ...]
     words: tuple[WordScore, ...]
     limit: float | None  # mean threshold of the answer's nouns (b)
-    names: Mapping[int, str]  # of categories; those of one id together
-    left_out: str | None = None  # why the protocol takes no figure from this answer
+    names: Mapping[int, str]  # of categories; several names of one id are joined
+    left_out: str | None = None  # why the protocol takes no score from this answer
 
     def sums(self) -> dict[str, tuple[float, float]]:
-        """Sum and count of each pooled figure, for `Pooled.add`."""
+        """Sum and count of each pooled score, for `Pooled.add`."""
         objects = [word.pooled for word in self.words if word.pooled is not None]
         quiet = [word.quiet for word in self.words if word.quiet is not None]
         return {
@@ -78,7 +78,7 @@ class AnswerScore:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per token with the token and word columns of a run; a word's own figures stand at its first token."""
+        """One row per token with the token and word columns of a run; a word's scores stand at its first token."""
         return [self._row(token) for token in self.tokens]
 
     def _row(self, score: TokenScore) -> dict[str, Any]:
@@ -119,13 +119,13 @@ def score_answer(
     """Every word of the answer against the label picture (pixel = category id; None where its file is missing).
 
     `retokenized` are the texts of the tokens of the decoded answer, end markers included, each decoded alone. Only
-    `mismatch="skip"` looks at them; without them the spoken tokens are taken to tokenise to themselves.
+    `mismatch="skip"` uses them; without them the generated tokens are assumed to tokenise to themselves.
     """
     tokens = [t for t in explanation.text_tokens if t.kind == "answer"]
     if protocol.mismatch == "skip" and retokenized is not None and len(retokenized) != len(tokens):
         reason = f"the answer has {len(tokens)} tokens but {len(retokenized)} after decoding and tokenising again"
         return AnswerScore((), (), None, _names(categories), reason)
-    groups = spoken_words(tokens, protocol, retokenized)
+    groups = answer_words(tokens, protocol, retokenized)
     words = [_word(index, group, categories, language, protocol) for index, group in enumerate(groups)]
     maps = levels(explanation.maps[[t.row for t in tokens]])  # [T, h, w]
     picture = np.zeros(explanation.geometry.grid, np.uint8) if labels is None else labels
@@ -142,7 +142,7 @@ def score_answer(
 
 
 def _names(categories: Categories) -> dict[int, str]:
-    """One name per id; several are put together."""
+    """One name per id; several are joined."""
     names: dict[int, str] = {}
     for id_, name in pairs(categories):
         names[id_] = f"{names[id_]} / {name}" if id_ in names else name
@@ -153,7 +153,7 @@ def _word(index: int, group: Group, categories: Categories, language: Language, 
     kind, category = language.kind(group.text), None
     if kind == "noun":
         category = match_category(group.text, categories, language, protocol.match, protocol.background == "drop")
-        if category == 0:  # to the public code neither a noun with a threshold nor a function word
+        if category == 0:  # in the public code neither a noun with a threshold nor a function word
             kind, category = "other", None
     return WordScore(index, group.text, language.tag(group.text), kind, category, group.tokens)
 
@@ -189,7 +189,7 @@ def _score_nouns(
 
 
 def _gather_noun(word: WordScore, scores: Mapping[int, TokenScore], protocol: Protocol) -> WordScore:
-    """The tokens' thresholds and overlaps as the word's, each by the protocol's `subword`."""
+    """The word's threshold and overlap from those of its tokens, by the protocol's `subword`."""
     thresholds = [t for i in word.tokens if (t := scores[i].threshold) is not None]
     fits = [o for i in word.tokens if (o := scores[i].overlap) is not None]
     if not thresholds:
@@ -198,7 +198,7 @@ def _gather_noun(word: WordScore, scores: Mapping[int, TokenScore], protocol: Pr
         return replace(word, threshold=thresholds[0], overlap=fits[0] if fits else None)
     if protocol.subword == "mean":
         return replace(word, threshold=_mean(thresholds), overlap=_mean_overlap(fits) if fits else None)
-    # of equal IoUs the first, with its own precision and recall
+    # the first of equal IoUs, with its own precision and recall
     best = max(fits, key=lambda fit: fit.iou, default=None)
     return replace(word, threshold=max(thresholds), overlap=best)
 

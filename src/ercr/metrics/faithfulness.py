@@ -1,4 +1,4 @@
-"""Deletion and insertion: does the target's probability follow the pixels that a map ranks highest?"""
+"""Deletion and insertion: does the target's probability depend on the pixels that a map ranks highest?"""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from ercr.errors import InputError, nearest
 
-BUDGETS = (0.1, 0.2, 0.3)  # of the table
-CURVE = tuple(step / 20 for step in range(21))  # of the curves and their area
+BUDGETS = (0.1, 0.2, 0.3)  # those of the paper's table
+CURVE = tuple(step / 20 for step in range(21))  # those of the curves and their area
 Baseline = Literal["mean", "blur"]
 Pixels = NDArray[np.uint8]
 _BLUR = 0.1  # standard deviation of the Gaussian, as a share of the image's longer side
 
 
 def baseline_image(image: Pixels, kind: Baseline = "mean") -> Pixels:
-    """The image B that tells nothing: its mean colour, or itself behind a strong Gaussian blur."""
+    """The uninformative image B: the mean colour of the image, or the image after a strong Gaussian blur."""
     if kind == "mean":
         colour = image.reshape(-1, image.shape[-1]).mean(0).round().astype(np.uint8)
         return np.ascontiguousarray(np.broadcast_to(colour, image.shape))
@@ -27,7 +27,7 @@ def baseline_image(image: Pixels, kind: Baseline = "mean") -> Pixels:
 
         blurred: Pixels = cv2.GaussianBlur(image, (0, 0), _BLUR * max(image.shape[:2]), borderType=cv2.BORDER_REPLICATE)
         return blurred
-    raise InputError(f"A baseline is mean or blur, not {kind!r}.{nearest(kind, ('mean', 'blur'))}")
+    raise InputError(f"The baseline must be mean or blur, not {kind!r}.{nearest(kind, ('mean', 'blur'))}")
 
 
 def top_masks(heat: NDArray[Any], budgets: Sequence[float] = BUDGETS) -> NDArray[np.bool_]:
@@ -61,7 +61,7 @@ def changes(
 
 
 def auc(values: Any, budgets: Sequence[float] = CURVE) -> Any:
-    """Area under curves [..., budgets] by trapezoids, divided by the width: the mean height of the curve."""
+    """Area under curves [..., budgets] by the trapezoidal rule, divided by the width: the mean height of the curve."""
     at, heights = np.asarray(budgets, float), np.asarray(values, float)
     return ((heights[..., 1:] + heights[..., :-1]) / 2 * np.diff(at)).sum(-1) / (at[-1] - at[0])
 

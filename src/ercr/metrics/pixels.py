@@ -1,4 +1,4 @@
-"""Maps as pictures: uint8 levels, enlargement, Otsu's threshold, overlap with a mask; knows nothing of words."""
+"""Maps as pictures: uint8 levels, enlargement, Otsu's threshold, overlap with a mask; knows nothing about words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stretch(map_: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
 
 
 def place(map_: NDArray[np.uint8], geometry: Geometry, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The map where the model looked, on a picture of this size; a plain resize where it saw the whole image."""
+    """The map at the part of the image that the model saw, at this size; a plain resize if it saw the whole image."""
     if geometry.box == (0.0, 0.0, float(geometry.size[1]), float(geometry.size[0])):
         return stretch(map_, size)
     return geometry.to_pixels(map_, size).round().astype(np.uint8)
@@ -48,7 +48,7 @@ def otsu(pixels: NDArray[np.uint8]) -> float:
 
 
 def overlap(prediction: NDArray[np.bool_], truth: NDArray[np.bool_], nothing: float = 0.0) -> Overlap:
-    """IoU, precision and recall; where nothing was predicted, the precision is `nothing` and the rest 0."""
+    """IoU, precision and recall; if nothing was predicted, the precision is `nothing` and the others are 0."""
     both = int(np.count_nonzero(prediction & truth))
     predicted, true = int(np.count_nonzero(prediction)), int(np.count_nonzero(truth))
     return Overlap(

@@ -1,6 +1,6 @@
-"""Figures of a dataset from per-image sums: merge in any order, bootstrap intervals, paired comparison of two methods.
+"""Scores of a dataset from sums per image: mergeable in any order, bootstrap intervals, paired comparison of methods.
 
-Every figure is a ratio of two sums over the images (sum of IoUs over the number of words, mass after over mass
+Every score is a ratio of two sums over the images (sum of IoUs over the number of words, mass after over mass
 before, …) or is derived from such ratios. So a part of a dataset is described by one row of sums per image.
 """
 
@@ -16,71 +16,71 @@ from numpy.typing import NDArray
 from ercr.errors import InputError, nearest
 
 Table = NDArray[np.float64]
-# figures that are the harmonic mean of two others
+# scores that are the harmonic mean of two others
 HARMONIC = {"f1_iou": ("obj_iou", "func_iou")}
 _AT_ONCE = 250  # resamples held in memory together
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and its bootstrap 95 % interval over images; NaN where no image has the figure."""
+    """A score and its bootstrap 95 % confidence interval over images; NaN if no image has the score."""
 
     value: float
     low: float
     high: float
-    n: int  # images that have the figure; of one derived from others, the fewest that one of those has
-    total: float = 0.0  # what it is divided by, of the same one: words, for a mean over words
+    n: int  # images that have the score; for one derived from others, the smallest of their numbers
+    total: float = 0.0  # the denominator of the same one: the number of words, for a mean over words
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure of one method minus the same of another, over the images that both have."""
+    """A score of one method minus that of another, over the images that both have."""
 
     difference: float
     low: float  # paired bootstrap, 95 %
     high: float
-    p: float  # two-sided permutation test: the methods change places at random, image by image
+    p: float  # two-sided permutation test: the methods are swapped at random, image by image
     p_bootstrap: float  # twice the smaller share of resamples on either side of 0
     p_wilcoxon: float  # signed ranks of the images' own differences
-    n: int  # images that have the figure, for either method
-    total: float  # what it is divided by, for the method that has less of it
+    n: int  # images that have the score for either method
+    total: float  # the denominator: the smaller of the two methods'
 
 
 @dataclass
 class Pooled:
-    """Sums of numerators and denominators per image and figure."""
+    """Sums of numerators and denominators per image and score."""
 
     images: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
 
     def add(self, image: str, sums: Mapping[str, tuple[float, float]]) -> None:
-        """Add (numerator, denominator) of some figures of an image to what is known of it."""
+        """Add (numerator, denominator) of some scores of an image to its sums."""
         row = self.images.setdefault(image, {})
         for name, (numerator, denominator) in sums.items():
             before = row.get(name, (0.0, 0.0))
             row[name] = (before[0] + float(numerator), before[1] + float(denominator))
 
     def merge(self, other: Pooled) -> Pooled:
-        """Both together; sums of an image that both know are added."""
+        """Both together; sums of an image that both have are added."""
         both = Pooled({image: dict(row) for image, row in self.images.items()})
         for image, row in other.images.items():
             both.add(image, row)
         return both
 
     @property
-    def figures(self) -> list[str]:
-        """Names of all figures, those derived from others last."""
+    def names(self) -> list[str]:
+        """Names of all scores, those derived from others last."""
         names = list(dict.fromkeys(name for image in sorted(self.images) for name in sorted(self.images[image])))
         return names + [name for name, parts in HARMONIC.items() if set(parts) <= set(names)]
 
-    def value(self, figure: str) -> float:
-        """A figure over all images; NaN where no image has it."""
-        self._require(figure)
-        parts = _parts([figure])
-        return float(_figure(figure, parts, self._table(parts, self.images).sum(0))) if self.images else np.nan
+    def value(self, name: str) -> float:
+        """A score over all images; NaN if no image has it."""
+        self._require(name)
+        parts = _parts([name])
+        return float(_score(name, parts, self._table(parts, self.images).sum(0))) if self.images else np.nan
 
     def summary(self, resamples: int = 2000, seed: int = 0) -> dict[str, Interval]:
-        """Every figure with its interval. All figures, and all methods over the same images, share their resamples."""
-        names, parts = self.figures, _parts(self.figures)
+        """Every score with its interval. All scores, and all methods over the same images, use the same resamples."""
+        names, parts = self.names, _parts(self.names)
         if not names:
             return {}
         table = self._table(parts, self.images)
@@ -88,30 +88,30 @@ class Pooled:
         return {name: self._interval(name, parts, table, drawn) for name in names}
 
     def _interval(self, name: str, parts: list[str], table: Table, drawn: Table) -> Interval:
-        low, high = _percentiles(_figure(name, parts, drawn))
-        return Interval(float(_figure(name, parts, table.sum(0))), low, high, *_rests_on(name, parts, table))
+        low, high = _percentiles(_score(name, parts, drawn))
+        return Interval(float(_score(name, parts, table.sum(0))), low, high, *_sample_size(name, parts, table))
 
     def _table(self, parts: list[str], images: Iterable[str]) -> Table:
-        """Sums [images by name, 2 per part]: the order in which images came must not decide the resamples."""
+        """Sums [images by name, 2 per part]: the order in which images came must not affect the resamples."""
         rows = [[self.images[image].get(part, (0.0, 0.0)) for part in parts] for image in sorted(images)]
         return np.array(rows, float).reshape(len(rows), 2 * len(parts))
 
-    def _require(self, figure: str) -> None:
-        if figure not in self.figures:
-            known = ", ".join(self.figures) or "none"
-            raise InputError(f"There is no figure {figure!r}; there are {known}.{nearest(figure, self.figures)}")
+    def _require(self, name: str) -> None:
+        if name not in self.names:
+            known = ", ".join(self.names) or "none"
+            raise InputError(f"There is no score {name!r}; there are {known}.{nearest(name, self.names)}")
 
 
-def compare(a: Pooled, b: Pooled, figure: str, resamples: int = 2000, seed: int = 0) -> Comparison:
-    """`figure` of `a` minus that of `b` over their common images, with interval and p-values."""
-    return compare_all(a, b, [figure], resamples, seed)[figure]
+def compare(a: Pooled, b: Pooled, name: str, resamples: int = 2000, seed: int = 0) -> Comparison:
+    """The score `name` of `a` minus that of `b` over their common images, with interval and p-values."""
+    return compare_all(a, b, [name], resamples, seed)[name]
 
 
 def compare_all(
-    a: Pooled, b: Pooled, figures: Iterable[str], resamples: int = 2000, seed: int = 0
+    a: Pooled, b: Pooled, scores: Iterable[str], resamples: int = 2000, seed: int = 0
 ) -> dict[str, Comparison]:
-    """The same for several figures at once: they share the resamples of the interval and the swaps of the test."""
-    names = list(figures)
+    """The same for several scores at once: they share the resamples of the interval and the swaps of the test."""
+    names = list(scores)
     for pooled in (a, b):
         for name in names:
             pooled._require(name)
@@ -125,32 +125,32 @@ def compare_all(
 
     def compared(name: str) -> Comparison:
         def difference(first: Table, second: Table) -> Any:
-            return _figure(name, parts, first) - _figure(name, parts, second)
+            return _score(name, parts, first) - _score(name, parts, second)
 
         chance = difference(drawn[:, : one.shape[1]], drawn[:, one.shape[1] :])
         chance = chance[~np.isnan(chance)]
         fewer = min(np.count_nonzero(chance <= 0), np.count_nonzero(chance >= 0))
-        seen = float(difference(one.sum(0), other.sum(0)))
+        observed = float(difference(one.sum(0), other.sum(0)))
         return Comparison(
-            seen,
+            observed,
             *_percentiles(chance),
-            p=_permutation_p(difference(one.sum(0) + moved, other.sum(0) - moved), seen, len(one)),
+            p=_permutation_p(difference(one.sum(0) + moved, other.sum(0) - moved), observed, len(one)),
             p_bootstrap=min(1.0, 2 * (fewer + 1) / (len(chance) + 1)),
             p_wilcoxon=_wilcoxon_p(difference(one, other)),
-            n=_rests_on(name, parts, np.maximum(one, other))[0],
-            total=min(_rests_on(name, parts, side)[1] for side in (one, other)),
+            n=_sample_size(name, parts, np.maximum(one, other))[0],
+            total=min(_sample_size(name, parts, side)[1] for side in (one, other)),
         )
 
     return {name: compared(name) for name in names}
 
 
-def _parts(figures: Iterable[str]) -> list[str]:
-    """The ratios that figures are made of."""
-    return list(dict.fromkeys(part for name in figures for part in HARMONIC.get(name, (name,))))
+def _parts(scores: Iterable[str]) -> list[str]:
+    """The ratios that scores are derived from."""
+    return list(dict.fromkeys(part for name in scores for part in HARMONIC.get(name, (name,))))
 
 
-def _figure(name: str, parts: list[str], sums: Table) -> Any:
-    """A figure from sums [..., 2 per part]; NaN where a denominator is 0."""
+def _score(name: str, parts: list[str], sums: Table) -> Any:
+    """A score from sums [..., 2 per part]; NaN where a denominator is 0."""
     ratios = [_ratio(sums, 2 * parts.index(part)) for part in HARMONIC.get(name, (name,))]
     return ratios[0] if len(ratios) == 1 else harmonic(*ratios)
 
@@ -160,8 +160,8 @@ def _ratio(sums: Table, at: int) -> Any:
     return np.where(below != 0, sums[..., at] / np.where(below != 0, below, 1), np.nan)
 
 
-def _rests_on(name: str, parts: list[str], table: Table) -> tuple[int, float]:
-    """How many images add to a figure, and the sum of what they are divided by; of several parts, the fewest."""
+def _sample_size(name: str, parts: list[str], table: Table) -> tuple[int, float]:
+    """Number of images with a score, and the sum of its denominators; of several parts, the smallest."""
     columns = [2 * parts.index(part) + 1 for part in HARMONIC.get(name, (name,))]
     return min((int((table[:, at] != 0).sum()), float(table[:, at].sum())) for at in columns)
 
@@ -188,18 +188,18 @@ def _percentiles(values: NDArray[Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _permutation_p(swapped: Table, seen: float, images: int) -> float:
-    """Share of ways to swap the methods, image by image, that give as large a difference; all ways if they are few."""
-    if np.isnan(seen):
+def _permutation_p(swapped: Table, observed: float, images: int) -> float:
+    """Share of the swaps of methods, image by image, that give as large a difference; all swaps if they are few."""
+    if np.isnan(observed):
         return np.nan
-    # one that is undefined counts as large
-    as_large, total = int(np.count_nonzero(~(abs(swapped) < abs(seen) - 1e-12))), len(swapped)
-    # of random ways, the one that was seen is counted, too, so that p is never 0
+    # an undefined difference counts as large
+    as_large, total = int(np.count_nonzero(~(abs(swapped) < abs(observed) - 1e-12))), len(swapped)
+    # with random swaps the observed one counts, too, so that p is never 0
     return as_large / total if 2**images == total else (as_large + 1) / (total + 1)
 
 
 def _swaps(images: int, resamples: int, seed: int) -> Iterable[Table]:
-    """Which images the methods swap, [some ways, images] at a time."""
+    """The images whose methods are swapped, [some swaps, images] at a time."""
     if 2**images <= resamples:
         yield (np.arange(2**images)[:, None] >> np.arange(images) & 1).astype(float)
         return

@@ -1,7 +1,7 @@
-"""The rules by which an answer is scored: two presets and every rule as an option of its own; computes nothing.
+"""The rules by which an answer is scored: two presets, and one option for every rule; computes nothing.
 
-`tam` gives the numbers of TAM's public evaluation code (Li et al., ICCV 2025), quirks included, because published
-results were made so. `clean` drops every quirk.
+`tam` gives the scores of TAM's public evaluation code (Li et al., ICCV 2025), including its errors, because published
+results were computed with them. `clean` corrects every one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRESETS: dict[str, dict[str, str]] = {
         "rouge": "rouge-score",
     },
 }
-# what was done before these could be chosen: runs of that time do not name them
+# the behaviour before these options existed: older runs do not store them
 _FORMERLY = {name: PRESETS["clean"][name] for name in ("background", "empty", "masks", "rouge")}
 # every option, its values and what each does; the first value is the public code's
 OPTIONS: dict[str, dict[str, str]] = {
@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "mismatch": {
         "skip": "words are read from the re-tokenised answer; if it has another length, the answer is left out",
-        "score": "words are read from the tokens that were spoken",
+        "score": "words are read from the generated tokens",
     },
     "split": {
         "token": "a token that is nothing but punctuation starts a word, so dog's is one word",
@@ -48,31 +48,31 @@ OPTIONS: dict[str, dict[str, str]] = {
         "synonyms": "as exact, and other words for some categories (man for person)",
     },
     "merge": {
-        "list": "after two neighbours of one category the last two scores of the list become one, whosever they are",
+        "list": "after two neighbours of one category the last two scores of the list are merged, of any words",
         "words": "neighbours of one category count once",
     },
     "place": {
         "stretch": "maps are stretched over the whole mask, also where the model saw a part of the image",
-        "seen": "maps are laid where the model looked; the rest of the image counts as 0",
+        "seen": "maps cover the part of the image that the model saw; the rest counts as 0",
     },
     "background": {
-        "drop": "a noun that names a category with id 0 counts as no noun: it gives no threshold",
+        "drop": "a noun that names a category with id 0 does not count as a noun: it gives no threshold",
         "noun": "no noun names id 0, which marks the background of label pictures",
     },
     "empty": {
-        "nan": "a map that shows nothing has no precision (NaN), and then neither has the dataset",
-        "zero": "a map that shows nothing has precision 0",
+        "nan": "an empty map has no precision (NaN), and then the dataset has none either",
+        "zero": "an empty map has precision 0",
     },
     "masks": {
         "grey": "label pictures are read in grey, as OpenCV does: a palette's colours, the upper 8 of 16 bits",
-        "ids": "label pictures are read as they are stored: a palette's indices, all 16 bits",
+        "ids": "label pictures are read as stored: a palette's indices, all 16 bits",
     },
     "rouge": {
         "rouge": "ROUGE-L by the package rouge",
         "rouge-score": "ROUGE-L by the package rouge-score",
     },
     "subword": {
-        "max": "the best token's IoU and the highest threshold stand for a word",
+        "max": "the best token's IoU and the highest threshold represent a word",
         "mean": "the mean over a word's tokens",
         "first": "a word's first token",
     },
@@ -119,7 +119,7 @@ class Protocol:
         for part in rest:
             name, sign, value = (piece.strip() for piece in part.partition("="))
             if not sign:
-                raise InputError(f"After the preset come options such as subword=mean, not {part!r}.")
+                raise InputError(f"Write options after the preset as name=value, such as subword=mean, not {part!r}.")
             if name not in OPTIONS:
                 known = ", ".join(OPTIONS)
                 raise InputError(f"A protocol has no option {name!r}; it has {known}.{nearest(name, OPTIONS)}")
@@ -128,13 +128,13 @@ class Protocol:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Protocol:
-        """Back from `to_dict`; the preset's name is read off the options."""
+        """The inverse of `to_dict`; the preset follows from the options."""
         known = {**_FORMERLY, **data}
         return cls(**{f.name: known[f.name] for f in fields(cls) if f.name in known})
 
     @property
     def base(self) -> str:
-        """The preset that fewest options differ from."""
+        """The preset with the fewest differing options."""
         return min(PRESETS, key=lambda name: len(self._changes(name)))
 
     def _changes(self, name: str) -> dict[str, str]:

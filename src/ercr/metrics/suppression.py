@@ -1,4 +1,4 @@
-"""What the context residual takes away: mass and bright area of a token's map before and after it."""
+"""What the context residual removes: mass and bright area of a token's map before and after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def masses(
 ) -> dict[str, float | None]:
     """Mass, bright area and the mass inside and outside a mask of one token's maps [h, w], before and after.
 
-    All in cells of the token grid. `truth` [H, W] says where the token's object is; without one inside and outside
+    All in cells of the token grid. `truth` [H, W] says where the token's object is; without it, inside and outside
     are None.
     """
     maps = np.stack([before, after]).astype(np.float64)
@@ -30,22 +30,22 @@ def masses(
         cells = maps[0].size / truth.size  # of a pixel
         inside = [float(p[truth].sum(dtype=float) * cells) for p in pixels]
         outside = [float(p[~truth].sum(dtype=float) * cells) for p in pixels]
-    figures: dict[str, Sequence[float | None]] = {
+    values: dict[str, Sequence[float | None]] = {
         "mass": maps.sum((1, 2)).tolist(),
         "area": (maps > BRIGHT).sum((1, 2)).astype(float).tolist(),
         "inside": inside,
         "outside": outside,
     }
-    return {f"{what}_{when}": figures[what][i] for what in figures for i, when in enumerate(("before", "after"))}
+    return {f"{what}_{when}": values[what][i] for what in values for i, when in enumerate(("before", "after"))}
 
 
 def token_group(kind: str, category: int | None) -> TokenGroup:
-    """Object words name a category of the dataset; nouns that do not count as other."""
+    """Object words name a category of the dataset; nouns without one count as other."""
     return "object" if category is not None else "function" if kind == "function" else "other"
 
 
 def sums(row: Mapping[str, float | None], group: TokenGroup) -> dict[str, tuple[float, float]]:
-    """One token's part of Supp, Area Red., In Ret. and Out Red. of its group, for `Pooled.add`."""
+    """What one token adds to Supp, Area Red., In Ret. and Out Red. of its group, for `Pooled.add`."""
     found = {
         "supp": _removed(row, "mass"),
         "area_red": _removed(row, "area"),

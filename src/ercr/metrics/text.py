@@ -1,4 +1,4 @@
-"""How close an answer is to reference captions: ROUGE-L and METEOR, by the packages that define them."""
+"""How close an answer is to reference captions: ROUGE-L and METEOR, computed by the packages that define them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rouge_l(answer: str, references: Sequence[str], package: Rouge = "rouge-scor
 
 
 def rouge_backend(package: Rouge) -> str | None:
-    """What ROUGE-L is computed with; None where it is not installed."""
+    """Package and version that compute ROUGE-L; None if it is not installed."""
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -44,7 +44,7 @@ def _public() -> Callable[[str, str], float]:
     scorer = Rouge(metrics=["rouge-l"])
 
     def score(answer: str, reference: str) -> float:
-        # the package refuses texts that hold nothing but full stops
+        # the package rejects texts of nothing but full stops
         if not (answer.replace(".", "") and reference.replace(".", "")):
             return 0.0
         return float(scorer.get_scores(answer, reference)[0]["rouge-l"]["f"])
@@ -53,7 +53,7 @@ def _public() -> Callable[[str, str], float]:
 
 
 class _NoSynonyms:
-    """Stands for WordNet where its data is not installed: no word has synonyms."""
+    """Replaces WordNet if its data is not installed: no word has synonyms."""
 
     def synsets(self, word: str) -> list[Any]:
         return []
@@ -61,7 +61,7 @@ class _NoSynonyms:
 
 @lru_cache(maxsize=1)
 def _synonyms() -> tuple[str, Any] | None:
-    """What METEOR is computed with: its name, and the WordNet to look synonyms up in."""
+    """What computes METEOR: its name, and the WordNet reader for synonyms."""
     try:
         import nltk
     except ImportError:
@@ -73,7 +73,7 @@ def _synonyms() -> tuple[str, Any] | None:
 
 
 def meteor_backend() -> str | None:
-    """What METEOR is computed with, and whether synonyms count; None where NLTK is not installed."""
+    """What computes METEOR, and whether synonyms count; None if NLTK is not installed."""
     found = _synonyms()
     return found and found[0]
 

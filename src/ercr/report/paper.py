@@ -1,4 +1,4 @@
-"""The paper's own numbers, found by model, dataset and method. They are data beside ours, never mixed into ours."""
+"""The paper's own numbers, by model, dataset and method. They are shown beside ours and never mixed with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CITATION = (
 )
 MAIN = "Qwen2-VL-2B"  # the model of the tables of baselines and of cost
 DATASETS = {"coco": "coco_caption", "grandf": "grandf", "openpsg": "openpsg"}
-Figures = dict[str, float]
+Published = dict[str, float]
 _ENDINGS = re.compile(r"(instruct|chat|hf)+$")
 
 
@@ -35,7 +35,7 @@ def models() -> list[str]:
 def find_model(name: str) -> str | None:
     """The paper's name of a hub id or a folder: `llava-hf/llava-1.5-7b-hf` is LLaVA1.5-7B; None for other models.
 
-    A snapshot in the hub's cache stands two folders below the folder that has the name.
+    The folder of a snapshot in the hub's cache lies two levels below the folder with the model's name.
     """
     parts = PurePath(name.replace("\\", "/")).parts
     if len(parts) >= 3 and parts[-2] == "snapshots":
@@ -51,11 +51,11 @@ def _plain(name: str) -> str:
 
 
 def find_dataset(spec: str) -> str | None:
-    """The paper's key of `coco:FOLDER` and the like."""
+    """The paper's key for `coco:FOLDER` and similar datasets."""
     return DATASETS.get(spec.partition(":")[0])
 
 
-def plausibility(model: str, dataset: str, spec: Spec, subword: str = "max") -> Figures | None:
+def plausibility(model: str, dataset: str, spec: Spec, subword: str = "max") -> Published | None:
     """Obj-, Func- and F1-IoU of a method, from whichever of the paper's tables has it."""
     known, data = find_model(model), find_dataset(dataset)
     if known is None or data is None:
@@ -63,29 +63,29 @@ def plausibility(model: str, dataset: str, spec: Spec, subword: str = "max") -> 
     if subword != "max":
         rule = {"mean": "avg", "first": "first"}.get(subword)
         rows = tables()["subword_coco"].get(known, {}) if data == "coco_caption" else {}
-        return _figures(rows.get(f"{spec.published} {rule}-subword"))
+        return _row(rows.get(f"{spec.published} {rule}-subword"))
     if spec.published is not None:
         rows = tables()["generalization"][known]
         if known == MAIN:
             rows = {**tables()["baselines_qwen2vl_2b"], **rows}
         if spec.published in rows:
-            return _figures(rows[spec.published].get(data))
+            return _row(rows[spec.published].get(data))
     return ablation(model, dataset, spec)
 
 
-def ablation(model: str, dataset: str, spec: Spec) -> Figures | None:
+def ablation(model: str, dataset: str, spec: Spec) -> Published | None:
     """The row of the ablation table."""
     known = find_model(model)
     if known is None or spec.row is None or find_dataset(dataset) != "coco_caption":
         return None
     found = (row for row in tables()["ablation_coco"] if (row["er"], row["context"]) == spec.row)
-    return next((_figures(row.get(known)) for row in found), None)
+    return next((_row(row.get(known)) for row in found), None)
 
 
-def suppression(model: str, dataset: str, group: str) -> Figures | None:
+def suppression(model: str, dataset: str, group: str) -> Published | None:
     """The row of a group of tokens (object, function, other).
 
-    The paper does not say which model this table is of; its main model is the likeliest.
+    The paper does not name the model of this table; its main model is assumed.
     """
     if find_model(model) != MAIN or find_dataset(dataset) != "coco_caption":
         return None
@@ -93,7 +93,7 @@ def suppression(model: str, dataset: str, group: str) -> Figures | None:
     return {key: value for key, value in row.items() if value is not None} if row else None
 
 
-def faithfulness(model: str, dataset: str, spec: Spec) -> Figures | None:
+def faithfulness(model: str, dataset: str, spec: Spec) -> Published | None:
     """Deletion and insertion as `deletion_10`, `insertion_10`, …"""
     known = find_model(model)
     if known is None or find_dataset(dataset) != "coco_caption":
@@ -105,13 +105,13 @@ def faithfulness(model: str, dataset: str, spec: Spec) -> Figures | None:
     return {f"{name}_{budget}": value for name, values in names.items() for budget, value in values.items()}
 
 
-def efficiency(model: str, name: str) -> Figures | None:
-    """Cost of TAM, PCR only, ER only or ERCR on one A100, which ours need not be on."""
+def efficiency(model: str, name: str) -> Published | None:
+    """Cost of TAM, PCR only, ER only or ERCR on one A100; ours may be measured on another machine."""
     if find_model(model) != MAIN:
         return None
     known = {"TAM, public code": "TAM"}
-    return _figures(tables()["efficiency_qwen2vl_2b_a100"].get(known.get(name, name)))
+    return _row(tables()["efficiency_qwen2vl_2b_a100"].get(known.get(name, name)))
 
 
-def _figures(row: Any) -> Figures | None:
+def _row(row: Any) -> Published | None:
     return dict(row) if row else None

@@ -1,4 +1,4 @@
-"""Plots of a report by matplotlib, which is loaded only when something is drawn; no window is ever opened."""
+"""Plots of a report by matplotlib, which is imported only when something is drawn; no window is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ercr.report.document import Plot, Series
 
 FORMATS = ("png", "svg", "pdf")
-# readable on white and on near-black
+# readable on a white and on a dark background
 _COLOURS = ("#3b82d6", "#c8741f", "#2a9d6f", "#b85c9e", "#cf4d4d", "#2493a8", "#8a7a2b", "#7d7d88")
 _OURS = "#cf4d4d"
 _MARKERS = "osD^vPX*"
@@ -26,7 +26,7 @@ class Paint:
 
 
 _PRINT = Paint("#1b1b1f", "#dcdce4", "#ffffff")
-# stand-ins that `inline` replaces by the page's own colours, light or dark
+# placeholders that `inline` replaces by the page's own colours, light or dark
 _PAGE = Paint("#010203", "#040506", "none")
 
 
@@ -43,14 +43,14 @@ def files(plot: Plot) -> dict[str, bytes]:
 
 
 def inline(plot: Plot) -> str:
-    """The plot as SVG for a page: its ink is the page's, its names are its own, its ground is clear."""
+    """The plot as SVG for a page: the page's colours, unique ids, a transparent background."""
     text = _save(plot, ("svg",), _PAGE)["svg"].decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\s(width|height)="[\d.]+pt"', "", text, count=2)
     text = text.replace(_PAGE.ink, "currentColor").replace(_PAGE.line, "var(--line)")
     text = re.sub(r"(font: [^;\"]*?px) [^;\"]+", r"\1 system-ui, sans-serif", text)
-    # several plots share a page: names inside one must not meet those of another
+    # several plots share a page: ids in one must differ from those in another
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{plot.key}-", text)
 
 
@@ -76,7 +76,7 @@ def _save(plot: Plot, kinds: Sequence[str], paint: Paint) -> dict[str, bytes]:
         saved = {}
         for kind in kinds:
             buffer = io.BytesIO()
-            # without the date the same figures give the same file
+            # without the date the same numbers give the same file
             quiet: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
             figure.savefig(buffer, format=kind, dpi=160, facecolor=paint.back, metadata=quiet)
             saved[kind] = buffer.getvalue()
@@ -92,7 +92,7 @@ def _size(plot: Plot) -> tuple[float, float]:
 
 
 def _draw_forest(figure: Any, plot: Plot, paint: Paint) -> None:
-    """One panel per figure; a row per method: its value with interval, and the paper's as a hollow diamond."""
+    """One panel per score; a row per method: its value with interval, and the paper's as a hollow diamond."""
     panels = figure.subplots(1, len(plot.series), sharey=True, squeeze=False)[0]
     for panel, series in zip(panels, plot.series, strict=True):
         panel.set_facecolor("none")
@@ -150,7 +150,7 @@ def _places(series: Sequence[Series]) -> dict[str, int]:
 
 
 def _clear(axes: Any) -> None:
-    """Only the axes that carry numbers."""
+    """Remove all axis lines but the lower one, and the tick marks."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)

@@ -1,4 +1,4 @@
-"""Runs as a report reads them: what was evaluated, and the sums of every method, read batch by batch."""
+"""Reads runs for a report: what was evaluated, and the sums of every method, batch by batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ercr.errors import FileFormatError, InputError
-from ercr.evaluate import sums
+from ercr.evaluate import image_sums
 from ercr.evaluate.run import Run
 from ercr.methods.specs import Spec, read
 from ercr.metrics.pooled import Interval, Pooled
@@ -27,7 +27,7 @@ _BATCH = 1 << 17  # rows
 
 @dataclass
 class Scores:
-    """What one method reached in one run, as sums per image."""
+    """The scores of one method in one run, as sums per image."""
 
     spec: Spec
     words: Pooled = field(default_factory=Pooled)  # obj_iou, func_iou, precision, recall
@@ -36,11 +36,11 @@ class Scores:
     tokens: Counter[str] = field(default_factory=Counter)  # by group, of those with suppression
     scored: set[str] = field(default_factory=set)  # images
     failed: set[str] = field(default_factory=set)
-    left_out: set[str] = field(default_factory=set)  # answers that the protocol takes no figure from
+    left_out: set[str] = field(default_factory=set)  # images whose answers the protocol takes no score from
     _summaries: dict[Part, dict[str, Interval]] = field(default_factory=dict)
 
     def summary(self, part: Part) -> dict[str, Interval]:
-        """Figures and intervals of one kind, worked out once."""
+        """Scores and intervals of one kind, computed once."""
         if part not in self._summaries:
             pooled: Pooled = getattr(self, part)
             self._summaries[part] = pooled.summary()
@@ -49,7 +49,7 @@ class Scores:
 
 @dataclass
 class Evaluated:
-    """A run that was read."""
+    """A run that has been read."""
 
     path: Path
     settings: dict[str, Any]
@@ -58,7 +58,9 @@ class Evaluated:
     protocol: Protocol
     scores: dict[str, Scores]
     text: Pooled = field(default_factory=Pooled)  # rouge_l, meteor
-    reasons: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # why which images give no figure
+    reasons: dict[str, set[str]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # reason: images without a score for it
     model: str = ""  # as tables name it
     dataset: str = ""
 
@@ -76,21 +78,21 @@ class Evaluated:
 
     @property
     def images(self) -> int:
-        """How many were evaluated by now, failed or not."""
+        """How many have been evaluated, failed ones included."""
         seen: set[str] = set()
         for scores in self.scores.values():
             seen |= scores.scored | scores.failed
         return len(seen)
 
     def count(self, what: str) -> int:
-        """Images that failed, or were left out, for any method."""
+        """Number of images that failed, or were left out, for any method."""
         found: set[str] = set()
         for scores in self.scores.values():
             found |= getattr(scores, what)
         return len(found)
 
     def fact(self) -> str:
-        """How the figures were measured, in one line."""
+        """How the scores were measured, in one line."""
         counts = [f"{self.images:,} images" + ("" if self.finished else f" of {self.samples:,}, unfinished")]
         counts.append(f"{self.count('failed'):,} failed")
         if left := self.count("left_out"):
@@ -103,7 +105,7 @@ class Evaluated:
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Evaluated]:
-    """Every run with its sums, named so that tables can tell them apart."""
+    """Every run with its sums, and with a name that is unique in the tables."""
     if not folders:
         raise InputError("Name at least one run folder, as `ercr evaluate --out FOLDER` writes it.")
     runs = [read_run(folder) for folder in dict.fromkeys(Path(folder) for folder in folders)]
@@ -127,32 +129,34 @@ def read_run(folder: str | Path) -> Evaluated:
         budgets = [float(share) for share in settings.get("budgets") or ()]
         _ = evaluated.name, evaluated.samples, evaluated.spec
     except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path}/settings.json is not that of an evaluation: {error!r}.") from None
+        raise FileFormatError(
+            f"{path}/settings.json is not from an evaluation ({error!r}): name a folder that `ercr evaluate` wrote."
+        ) from None
     for batch in _batches(run):
         _add(evaluated, batch, budgets)
     return evaluated
 
 
 def _batches(run: Run) -> Iterator[pa.RecordBatch]:
-    """The columns that figures are made of, some rows at a time; maps and answers stay on disk."""
+    """The columns that scores are computed from, in batches of rows; maps and answers are not read."""
     for path in run.sources():
         try:
             with pq.ParquetFile(path) as file:
-                missing = [name for name in sums.COLUMNS if name not in file.schema_arrow.names]
+                missing = [name for name in image_sums.COLUMNS if name not in file.schema_arrow.names]
                 if missing:
                     raise FileFormatError(
                         f"{path} has no column {missing[0]!r}: it was not written by `ercr evaluate`."
                     )
-                yield from file.iter_batches(_BATCH, columns=sums.COLUMNS)
+                yield from file.iter_batches(_BATCH, columns=image_sums.COLUMNS)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise FileFormatError(f"{path} is damaged ({text[:120]}): remove it and evaluate again.") from None
 
 
 def _add(run: Evaluated, batch: pa.RecordBatch, budgets: Sequence[float]) -> None:
-    """Count a batch of rows; an image may be spread over several batches."""
+    """Add a batch of rows; an image may be spread over several batches."""
     table = pa.Table.from_batches([batch])
-    for method, sample, status, reason, rouge, meteor in sums.samples(table):
+    for method, sample, status, reason, rouge, meteor in image_sums.samples(table):
         scores = run.scores.setdefault(method, Scores(read(method)))
         (scores.scored if status == "ok" else scores.failed).add(sample)
         if reason:
@@ -162,35 +166,35 @@ def _add(run: Evaluated, batch: pa.RecordBatch, budgets: Sequence[float]) -> Non
         if reason:
             scores.left_out.add(sample)
         for pooled in (scores.words, scores.suppression, scores.faithfulness):
-            pooled.add(sample, {})  # an image without a figure still counts among those that are drawn
+            pooled.add(sample, {})  # an image without a score is still resampled by the bootstrap
         known = {"rouge_l": rouge, "meteor": meteor}
         run.text.images[sample] = {name: (value, 1.0) for name, value in known.items() if value is not None}
     table = table.filter(pc.equal(table["status"], "ok"))
-    for method, sample, figures in sums.words(table):
-        run.scores[method].words.add(sample, figures)
-    for method, sample, group, tokens, figures in sums.suppression(table):
-        run.scores[method].suppression.add(sample, figures)
+    for method, sample, pairs in image_sums.words(table):
+        run.scores[method].words.add(sample, pairs)
+    for method, sample, group, tokens, pairs in image_sums.suppression(table):
+        run.scores[method].suppression.add(sample, pairs)
         run.scores[method].tokens[group] += tokens
-    for method, sample, figures in sums.faithfulness(table, budgets):
-        run.scores[method].faithfulness.add(sample, figures)
+    for method, sample, pairs in image_sums.faithfulness(table, budgets):
+        run.scores[method].faithfulness.add(sample, pairs)
 
 
 def _check_comparable(runs: Iterable[Evaluated]) -> None:
-    """Figures made by different rules never share a table; only the rule for subwords may differ, for its own table."""
+    """Refuse runs scored by different rules; only the rule for subwords may differ, for its own table."""
     first: Evaluated | None = None
     for run in runs:
         first = first or run
         if replace(run.protocol, subword="max") != replace(first.protocol, subword="max"):
             raise InputError(
                 f"{first.path} was scored by protocol {first.protocol} and {run.path} by {run.protocol}: "
-                "report them apart."
+                "report them separately."
             )
         if run.settings.get("answers") != first.settings.get("answers"):
-            raise InputError(f"{first.path} and {run.path} explain different kinds of answers: report them apart.")
+            raise InputError(f"{first.path} and {run.path} explain different kinds of answers: report them separately.")
 
 
 def _name(runs: Sequence[Evaluated]) -> None:
-    """Short names of models and datasets; longer ones where two would look the same."""
+    """Give models and datasets short names, or longer ones if two would be equal."""
     short = {run.name: paper.find_model(run.name) or PurePath(run.name).name or run.name for run in runs}
     for run in runs:
         twins = [name for name in short if short[name] == short[run.name]]

@@ -1,4 +1,4 @@
-"""A report as files: Markdown, LaTeX, a page, tables as CSV, everything as JSON, and the plots."""
+"""A report as files: Markdown, LaTeX, an HTML page, tables as CSV, everything as JSON, and the plots."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder of a report, or refuse one that holds anything else but runs."""
+    """Create the folder of a report; refuse a folder that holds other files than a report and runs."""
     make_results_folder(folder, _FILES, _MARK, beside=("runs",))
 
 
 def pictures(report: Report) -> dict[str, str]:
-    """The plots for a page; none where matplotlib is not installed."""
+    """The plots for a page; none if matplotlib is not installed."""
     return {plot.key: plots.inline(plot) for plot in report.plots()} if plots.available() else {}
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Every file of a report; returns the three that people open first."""
+    """Write every file of a report; returns the ones to open first."""
     drawn = plots.available()
     prepare(folder)
     write_atomic(folder / _MARK, data.to_json(report).encode())
@@ -41,7 +41,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         for part in ("tables", *(["plots"] if drawn and report.plots() else [])):
             (folder / part).mkdir(exist_ok=True)
     except OSError as error:
-        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+        raise OutputError(f"The folder {folder} cannot be created: {error.strerror or error}.") from None
     for table in report.tables():
         write_atomic(folder / "tables" / f"{table.key}.csv", data.to_csv(table).encode())
     for plot in report.plots() if drawn else ():

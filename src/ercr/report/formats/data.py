@@ -16,12 +16,12 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line per row; a figure fills the columns `key`, `key_low`, `key_high`, … of `_PARTS` that it has."""
-    rows = [{key: figure.to_dict() for key, figure in row.cells.items()} for row in table.rows]
+    """One line per row; an estimate fills the columns `key`, `key_low`, `key_high`, … for the parts that it has."""
+    rows = [{key: estimate.to_dict() for key, estimate in row.cells.items()} for row in table.rows]
     wanted = [(c.key, part) for c in table.columns for part in _PARTS if any(part in r.get(c.key, {}) for r in rows)]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*table.heads, "specification", *(k if part == "value" else f"{k}_{part}" for k, part in wanted)])
-    for row, figures in zip(table.rows, rows, strict=True):
-        writer.writerow([*row.heads, row.detail, *(figures.get(key, {}).get(part, "") for key, part in wanted)])
+    for row, estimates in zip(table.rows, rows, strict=True):
+        writer.writerow([*row.heads, row.detail, *(estimates.get(key, {}).get(part, "") for key, part in wanted)])
     return out.getvalue()

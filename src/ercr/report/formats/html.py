@@ -1,4 +1,4 @@
-"""A report as one self-contained page: no network, no fonts, no scripts. Whatever a run holds is escaped."""
+"""A report as one self-contained page: no network, no fonts, no scripts. All text from runs is escaped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from ercr.report.document import Column, Figure, Plot, Report, Section, Table, beside, interval, number, probability
+from ercr.report.document import Column, Estimate, Plot, Report, Section, Table, beside, interval, number, probability
 
 
 def render(report: Report, pictures: Mapping[str, str] | None = None) -> str:
     """The page; `pictures` holds the plots as SVG by their keys."""
     style = (files("ercr.report") / "assets" / "report.css").read_text(encoding="utf-8")
     body = [
-        f'<header><h1>{_escape(_title(report))}</h1><p class="soft">Made by ercr {_escape(report.version)}. Figures '
-        "in parentheses are bootstrap 95 % intervals over images.</p></header>",
+        f'<header><h1>{_escape(_title(report))}</h1><p class="soft">Made by ercr {_escape(report.version)}. Numbers '
+        "in parentheses are bootstrap 95 % confidence intervals over images.</p></header>",
         *(f'<p class="warning" role="note">{_escape(warning)}</p>' for warning in report.warnings),
         _runs(report),
         _contents(report),
@@ -59,7 +59,7 @@ def _details(run: Mapping[str, Any]) -> str:
     lists = {
         f"methods ({len(run['methods'])})": run["methods"],
         "versions": [f"{name} {version}" for name, version in run["versions"].items()],
-        "why images give no figure": [f"{count:,} × {reason}" for reason, count in run["reasons"].items()],
+        "why images have no score": [f"{count:,} × {reason}" for reason, count in run["reasons"].items()],
     }
     return "".join(
         f"<details><summary>{name}</summary><ul>{''.join(f'<li>{_escape(item)}</li>' for item in items)}</ul></details>"
@@ -86,7 +86,7 @@ def _section(section: Section, pictures: Mapping[str, str]) -> str:
 
 
 def _plot(plot: Plot, picture: str) -> str:
-    """An SVG is drawn by us; only its description could hold foreign text."""
+    """The SVG is our own; only its title can hold text from a run, and is escaped."""
     return (
         f'<figure><div role="img" aria-label="{_escape(plot.title)}">{picture}</div>'
         f"<figcaption>{_escape(plot.title)}</figcaption></figure>"
@@ -122,7 +122,7 @@ def _heads(table: Table) -> str:
         f'<th scope="col"{span} class="head{" name" if i == last else ""}">{_escape(head)}</th>'
         for i, head in enumerate(table.heads)
     )
-    names = "".join(f'<th scope="col">{_escape(c.label)}{_small(table.rest_on(c))}</th>' for c in table.columns)
+    names = "".join(f'<th scope="col">{_escape(c.label)}{_small(table.column_size(c))}</th>' for c in table.columns)
     if not grouped:
         return f"<tr>{heads}{names}</tr>"
     above = "".join(
@@ -135,17 +135,17 @@ def _small(text: str) -> str:
     return f"<small>{_escape(text)}</small>" if text else ""
 
 
-def _cell(table: Table, figure: Figure | None, column: Column, best: bool) -> str:
-    if figure is None:
+def _cell(table: Table, estimate: Estimate | None, column: Column, best: bool) -> str:
+    if estimate is None:
         return '<td class="none">–</td>'
-    value = number(figure.value, column.digits, column.signed)
+    value = number(estimate.value, column.digits, column.signed)
     parts = [f"<b>{value}</b>" if best else f"<span>{value}</span>"]
-    if figure.p is not None:
-        parts.append(f"<span>, {_escape(probability(figure.p))}</span>")
-    spread = interval(figure, column)
-    parts.append(_small(spread and f"({spread})") + _small(table.rests_on(figure, column)))
-    if figure.paper is not None:
-        parts.append(f'<small class="paper" title="paper">◇ {beside(figure, column)}</small>')
+    if estimate.p is not None:
+        parts.append(f"<span>, {_escape(probability(estimate.p))}</span>")
+    spread = interval(estimate, column)
+    parts.append(_small(spread and f"({spread})") + _small(table.own_size(estimate, column)))
+    if estimate.paper is not None:
+        parts.append(f'<small class="paper" title="paper">◇ {beside(estimate, column)}</small>')
     return f"<td>{''.join(parts)}</td>"
 
 

@@ -1,10 +1,10 @@
-"""A report as LaTeX: a document that compiles as it is, with tables in booktabs' style to copy from."""
+"""A report as LaTeX: a complete document, with booktabs tables to copy from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ercr.report.document import Column, Figure, Report, Row, Table, beside, interval, number, probability
+from ercr.report.document import Column, Estimate, Report, Row, Table, beside, interval, number, probability
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -37,11 +37,11 @@ _HEAD = r"""\documentclass[10pt]{article}
 \newcommand{\below}[1]{{\scriptsize\color{gray}#1}}
 \begin{document}
 """
-_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # never wider than the page, never enlarged
+_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # shrunk to the page's width, never enlarged
 
 
 def render(report: Report, plots: bool = False) -> str:
-    """The whole document; with `plots`, figures are read from the report's folder."""
+    """The whole document; with `plots`, plots are included from the report's folder."""
     parts = [_HEAD]
     parts += [f"\\paragraph{{Note.}} {escape(warning)}\n" for warning in report.warnings]
     for section in report.sections:
@@ -56,7 +56,7 @@ def render(report: Report, plots: bool = False) -> str:
 
 
 def render_table(table: Table) -> str:
-    """One `table` environment; intervals and the paper's numbers stand in grey lines below each row."""
+    """One `table` environment; intervals and the paper's numbers are grey lines below each row."""
     layout = "l" * len(table.heads) + "r" * len(table.columns)
     lines = [
         "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}",
@@ -81,7 +81,7 @@ def _caption(table: Table) -> str:
 def _heads(table: Table) -> list[str]:
     names = [escape(head) for head in table.heads] + [escape(column.label) for column in table.columns]
     groups = table.groups()
-    counts = [table.rest_on(column) for column in table.columns]
+    counts = [table.column_size(column) for column in table.columns]
     small = [f"\\below{{{escape(count)}}}" if count else "" for count in counts]
     named = [
         " & ".join(names) + r" \\",
@@ -99,16 +99,20 @@ def _heads(table: Table) -> list[str]:
 
 
 def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[str]:
-    """A line of figures and, in grey below it, lines of their intervals, p-values and the paper's numbers."""
+    """A line of numbers and, in grey below it, lines with their intervals, sample sizes and the paper's numbers."""
     heads = [escape(head) for head in shown]
     if row.detail:
         heads[-1] += f" {{\\scriptsize\\texttt{{{escape(row.detail)}}}}}"
     pairs = [(row.cells.get(column.key), column) for column in table.columns]
-    values = ["" if figure is None else _value(figure, column, column.key in best) for figure, column in pairs]
+    values = ["" if estimate is None else _value(estimate, column, column.key in best) for estimate, column in pairs]
     lines = [" & ".join(heads + values)]
-    below: list[tuple[str, Callable[[Figure, Column], str]]] = [("", interval), ("", table.rests_on), ("paper", beside)]
+    below: list[tuple[str, Callable[[Estimate, Column], str]]] = [
+        ("", interval),
+        ("", table.own_size),
+        ("paper", beside),
+    ]
     for name, tell in below:
-        told = ["" if figure is None else tell(figure, column) for figure, column in pairs]
+        told = ["" if estimate is None else tell(estimate, column) for estimate, column in pairs]
         if any(told):
             label = f"\\quad\\below{{{name}}}" if name else ""
             cells = [f"\\below{{{escape(text)}}}" if text else "" for text in told]
@@ -116,9 +120,9 @@ def _row(table: Table, row: Row, shown: Sequence[str], best: set[str]) -> list[s
     return [*(line + r" \\" for line in lines[:-1]), lines[-1] + r" \\[2pt]"]
 
 
-def _value(figure: Figure, column: Column, best: bool) -> str:
-    value = escape(number(figure.value, column.digits, column.signed))
-    tested = "" if figure.p is None else f", {escape(probability(figure.p))}"
+def _value(estimate: Estimate, column: Column, best: bool) -> str:
+    value = escape(number(estimate.value, column.digits, column.signed))
+    tested = "" if estimate.p is None else f", {escape(probability(estimate.p))}"
     return (f"\\textbf{{{value}}}" if best else value) + tested
 
 
@@ -130,6 +134,6 @@ def _figure(key: str, title: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it stands; characters that its fonts may lack become question marks."""
+    """Text escaped for LaTeX; characters that its fonts may lack become question marks."""
     line = " ".join(text.split())
     return "".join(_SPECIAL.get(c) or (c if c.isascii() or "\u00c0" <= c <= "\u017e" else "?") for c in line)

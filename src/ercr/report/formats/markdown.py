@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ercr.report.document import Column, Figure, Report, Table, beside, interval, number, probability
+from ercr.report.document import Column, Estimate, Report, Table, beside, interval, number, probability
 
 
 def render(report: Report, plots: bool = False) -> str:
@@ -45,37 +45,37 @@ def _grid(table: Table) -> str:
         if row.detail:
             cells[-1] += f" {_code(row.detail)}"
         for column in columns:
-            figure = row.cells.get(column.key)
-            cells.append(_cell(table, figure, column, (index, column.key) in best))
+            estimate = row.cells.get(column.key)
+            cells.append(_cell(table, estimate, column, (index, column.key) in best))
             if column.key in published:
-                cells.append("" if figure is None else beside(figure, column))
+                cells.append("" if estimate is None else beside(estimate, column))
         lines.append(cells)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _label(table: Table, column: Column) -> str:
-    """A column's head, with what all of its figures rest on."""
-    count = table.rest_on(column)
+    """A column's head, with the sample size if all of its estimates have the same."""
+    count = table.column_size(column)
     return _text(column.label) + (f" ({count})" if count else "")
 
 
-def _cell(table: Table, figure: Figure | None, column: Column, best: bool) -> str:
-    if figure is None:
+def _cell(table: Table, estimate: Estimate | None, column: Column, best: bool) -> str:
+    if estimate is None:
         return ""
-    value = number(figure.value, column.digits, column.signed)
+    value = number(estimate.value, column.digits, column.signed)
     parts = [f"**{value}**" if best else value]
-    if figure.p is not None:
-        parts = [f"{parts[0]}, {probability(figure.p)}".replace("<", "&lt;")]
-    spread = interval(figure, column)
+    if estimate.p is not None:
+        parts = [f"{parts[0]}, {probability(estimate.p)}".replace("<", "&lt;")]
+    spread = interval(estimate, column)
     if spread:
         parts.append(f"({spread})")
-    if count := table.rests_on(figure, column):
+    if count := table.own_size(estimate, column):
         parts.append(f"[{count}]")
     return " ".join(parts)
 
 
 def _text(text: str) -> str:
-    """On one line, with nothing that Markdown or HTML would read as markup."""
+    """On one line, with the characters of Markdown and HTML markup escaped."""
     line = " ".join(text.split())
     for character, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         line = line.replace(character, written)
@@ -85,5 +85,5 @@ def _text(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """As code; a bar would end the cell even there, and a backtick the code."""
+    """As code; a bar would end the table cell, and a backtick the code."""
     return "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|") + "`"

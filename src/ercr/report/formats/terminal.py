@@ -1,4 +1,4 @@
-"""A report for the terminal: tables that fit the window, the best figures bold, the paper's numbers below ours."""
+"""A report for the terminal: tables that fit the window, the best results bold, the paper's numbers below ours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ercr.report.document import Column, Figure, Report, Table, beside, interval, number, probability
+from ercr.report.document import Column, Estimate, Report, Table, beside, interval, number, probability
 
 
 def show(report: Report, console: Console) -> None:
@@ -38,7 +38,7 @@ def _show_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, console: Console) -> list[tuple[str, RichTable]]:
-    """One table if it fits; else one per group of columns, with its name; else with intervals below the figures."""
+    """One table if it fits; else one per group of columns; else these with intervals below the numbers."""
     split = [(name, table.of_group(name)) for name, _ in table.groups()] if len(table.groups()) > 1 else [("", table)]
     for parts, stacked in (([("", table)], False), (split, False), (split, True)):
         drawn = [(name, _draw(part, stacked)) for name, part in parts]
@@ -58,7 +58,7 @@ def _draw(table: Table, stacked: bool) -> RichTable:
     several = len(table.groups()) > 1
     for column in table.columns:
         group = Text(f"{column.group}\n" if several else "", "dim")
-        count = table.rest_on(column)
+        count = table.column_size(column)
         drawn.add_column(
             Text.assemble(group, column.label, (f"\n{count}" if count else "", "not bold dim")),
             justify="right",
@@ -76,17 +76,17 @@ def _draw(table: Table, stacked: bool) -> RichTable:
     return drawn
 
 
-def _cell(table: Table, figure: Figure | None, column: Column, best: bool, stacked: bool) -> Text:
-    if figure is None:
+def _cell(table: Table, estimate: Estimate | None, column: Column, best: bool, stacked: bool) -> Text:
+    if estimate is None:
         return Text("")
-    text = Text(number(figure.value, column.digits, column.signed), "bold" if best else "")
-    if figure.p is not None:
-        text.append(f", {probability(figure.p)}", "not bold")
-    spread = interval(figure, column)
+    text = Text(number(estimate.value, column.digits, column.signed), "bold" if best else "")
+    if estimate.p is not None:
+        text.append(f", {probability(estimate.p)}", "not bold")
+    spread = interval(estimate, column)
     if spread:
-        text.append(("\n" if stacked or figure.p is not None else " ") + f"({spread})", "not bold dim")
-    if count := table.rests_on(figure, column):
+        text.append(("\n" if stacked or estimate.p is not None else " ") + f"({spread})", "not bold dim")
+    if count := table.own_size(estimate, column):
         text.append(f"\n{count}", "not bold dim")
-    if figure.paper is not None:
-        text.append(f"\n◇ {beside(figure, column)}", "not bold magenta")
+    if estimate.paper is not None:
+        text.append(f"\n◇ {beside(estimate, column)}", "not bold magenta")
     return text

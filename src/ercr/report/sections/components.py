@@ -1,4 +1,4 @@
-"""What the parts of ERCR add: the ablation, and how its figures depend on number and range of its views."""
+"""What the parts of ERCR add: the ablation, and how scores depend on the number and range of its views."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def ablation(cells: Cells, reference: str | None) -> Section | None:
             tables += filter(None, [table, make_differences(table, _ABLATION, lines, reference)])
             plots += [forest(table, model, f"{title}, {model}") for model in models]
     text = (
-        "ER reads the evidence at several scales and puts it together; PCR subtracts what the preceding words explain. "
-        "Each row leaves something out or replaces it; all use the same clipping and filter."
+        "ER combines the evidence at several scales; PCR subtracts what the preceding words explain. "
+        "Each row omits or replaces a part; all use the same clipping and filter."
     )
     return Section("ablation", "Ablation", text, tuple(tables), tuple(plots)) if tables else None
 
@@ -42,27 +42,27 @@ def _rows(cells: Cells, model: str, dataset: str) -> dict[tuple[str | None, str 
 
 
 def _block(row: tuple[str | None, str | None]) -> str:
-    """As the paper's table stands: one view, several without a context, both."""
+    """The blocks of the paper's table: one view, several without a context, both."""
     return "one view" if row[0] is None else "views" if row[1] is None else "both"
 
 
 def views(cells: Cells) -> Section | None:
-    text = "How many views are worth it: scales spread evenly over 0.5 to 1, one view being the image as it is."
+    text = "How many views help: scales are spaced evenly from 0.5 to 1; one view is the image itself."
     return _sweep(cells, "views", "Number of views", "Views", text, lambda spec: spec.views)
 
 
 def scales(cells: Cells) -> Section | None:
-    text = "Which range of scales: three views spread evenly over it, or as listed."
+    text = "Which range of scales helps: three views spaced evenly over it, or as listed."
     return _sweep(cells, "scales", "Range of scales", "Scales", text, _span)
 
 
 def _span(spec: Spec) -> str | None:
-    """The range; other numbers of views over the usual range belong to the other study."""
+    """The range of scales; other numbers of views over the default range belong to the study of views."""
     return None if spec.views not in (None, 3) else spec.span
 
 
 def _sweep(cells: Cells, key: str, title: str, head: str, text: str, place: Callable[[Spec], object]) -> Section | None:
-    """A table and a plot over one switch of ERCR, for every model and dataset with at least two values of it."""
+    """A table and a plot over one setting of ERCR, for every model and dataset with at least two values of it."""
     lines: list[Line] = []
     for model in cells.models:
         for dataset in cells.datasets:
@@ -82,7 +82,7 @@ def _sweep(cells: Cells, key: str, title: str, head: str, text: str, place: Call
 
 
 def _places(specs: Sequence[Spec], place: Callable[[Spec], object]) -> dict[object, Spec]:
-    """Methods by the value of the switch, in its order; ERCR itself before others of the same value."""
+    """Methods by the value of the setting, in its order; ERCR itself before others of the same value."""
     found: dict[object, Spec] = {}
     for spec in specs:
         value = place(spec)
@@ -96,7 +96,7 @@ def _order(value: object, spec: Spec) -> tuple[float, ...]:
 
 
 def _joined(lines: Sequence[Line]) -> list[Line]:
-    """Lines of one head as one, its datasets side by side."""
+    """Lines with equal heads joined into one, with the datasets side by side."""
     cells: dict[tuple[str, ...], dict[str, Cell]] = {}
     for line in lines:
         cells.setdefault(line.heads, {}).update(line.cells)
@@ -109,16 +109,16 @@ def _series(table: Table) -> list[Series]:
     for column in (c for c in table.columns if c.key.endswith("f1_iou")):
         for model in dict.fromkeys(row.heads[0] for row in table.rows):
             rows = [row for row in table.rows if row.heads[0] == model and column.key in row.cells]
-            figures = [row.cells[column.key] for row in rows]
+            estimates = [row.cells[column.key] for row in rows]
             x = [int(row.heads[1]) if row.heads[1].isdigit() else row.heads[1] for row in rows]
             name = model if len(table.groups()) == 1 else f"{model}, {column.group}"
             found.append(
                 Series(
                     name,
                     x,
-                    [f.value for f in figures],
-                    [f.value if f.low is None else f.low for f in figures],
-                    [f.value if f.high is None else f.high for f in figures],
+                    [f.value for f in estimates],
+                    [f.value if f.low is None else f.low for f in estimates],
+                    [f.value if f.high is None else f.high for f in estimates],
                 )
             )
     return [series for series in found if series.x]

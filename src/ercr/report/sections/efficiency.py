@@ -1,4 +1,4 @@
-"""What methods cost, from a `benchmark.json`; measured figures only, beside the paper's on its own machine.
+"""What methods cost, from a `benchmark.json`; measured numbers only, beside the paper's from its own machine.
 
 The file, as `ercr benchmark` writes it:
 
@@ -6,8 +6,8 @@ The file, as `ercr benchmark` writes it:
      "rows": [{"method": "tam", "tflops": 3.5, "memory_gb": 6.8, "forwards": 1, "seconds_per_sample": 1.6,
                "overhead": 1.0}, …]}
 
-A row has a `method`, a `name`, or both; a name alone is something that is no method, such as plain generation. Any
-figure of a row may be missing; it is then not shown.
+A row has a `method`, a `name`, or both; a name alone is not a method (for example plain generation). Any
+number of a row may be missing; it is then not shown.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ercr.errors import FileFormatError
 from ercr.methods.specs import read
 from ercr.report import paper
 from ercr.report.cells import PAPER_NOTE, is_ours
-from ercr.report.document import Column, Figure, Row, Section, Table
+from ercr.report.document import Column, Estimate, Row, Section, Table
 
 FILE = "benchmark.json"
 _COLUMNS = (
     Column("tflops", "TFLOPs", better="low"),
     Column("memory_gb", "Memory, GB", better="low"),
     Column("forwards", "Forward passes", digits=0, better=None),
-    Column("seconds_per_sample", "Seconds a sample", digits=3, better="low"),
+    Column("seconds_per_sample", "Seconds per sample", digits=3, better="low"),
     Column("overhead", "Overhead, ×", better=None),
 )
-FIGURES = tuple(column.key for column in _COLUMNS)
+MEASURED = tuple(column.key for column in _COLUMNS)
 
 
 def read_benchmark(path: Path) -> dict[str, Any]:
@@ -42,21 +42,21 @@ def read_benchmark(path: Path) -> dict[str, Any]:
         content["model"] = str(content["model"])
         content["rows"] = [_row(entry) for entry in content["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{path} is not a benchmark that `ercr benchmark` wrote: {error!r}.") from None
+        raise FileFormatError(f"{path} was not written by `ercr benchmark` ({error!r}): measure again.") from None
     return content
 
 
 def _row(entry: dict[str, Any]) -> Row:
-    figures = {c.key: Figure(float(entry[c.key])) for c in _COLUMNS if entry.get(c.key) is not None}
+    estimates = {c.key: Estimate(float(entry[c.key])) for c in _COLUMNS if entry.get(c.key) is not None}
     if entry.get("method") is None:
-        return Row((str(entry["name"]),), figures)
+        return Row((str(entry["name"]),), estimates)
     spec = read(str(entry["method"]))
     name = spec.label if entry.get("name") in (None, spec.text) else str(entry["name"])
-    return Row((name,), figures, "" if spec.told else spec.text, is_ours(spec))
+    return Row((name,), estimates, "" if spec.told else spec.text, is_ours(spec))
 
 
 def _beside(row: Row, model: str) -> Row:
-    """The row with the paper's figures; a row that is no method has none."""
+    """The row with the paper's numbers; a row that is not a method has none."""
     published = paper.efficiency(model, row.heads[0]) or {}
     return replace(row, cells={key: replace(f, paper=published.get(key)) for key, f in row.cells.items()})
 
@@ -71,12 +71,12 @@ def efficiency(benchmarks: Sequence[dict[str, Any]]) -> Section | None:
             key = "efficiency" if number == 0 else f"efficiency-{number + 1}"
             table = Table(key, f"Cost on {name}", ("Method",), columns, tuple(rows), (_fact(benchmark),))
             tables.append(_noted(table))
-    text = "Floating-point operations are counted, the rest is measured, all methods in the same run."
+    text = "Floating-point operations are counted, time and memory are measured, for all methods in the same run."
     return Section("efficiency", "Cost", text, tuple(tables)) if tables else None
 
 
 def _fine(column: Column, rows: Sequence[Row]) -> Column:
-    """Two more digits where all figures are small, as those of small models are."""
+    """The column with two more digits if all numbers are small, as for small models."""
     highest = max(row.cells[column.key].value for row in rows if column.key in row.cells)
     return replace(column, digits=column.digits + 2) if column.digits and highest < 0.5 else column
 

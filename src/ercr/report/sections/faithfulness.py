@@ -1,4 +1,4 @@
-"""Deletion and insertion: whether the pixels a map ranks highest carry the word's probability."""
+"""Deletion and insertion: whether the word's probability depends on the pixels that a map ranks highest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ercr.report.cells import Cell, Cells, Kind, Line, Measure, is_ours, make_di
 from ercr.report.document import Plot, Section, Series, Table
 
 _SIDES = {"deletion": "Deletion: log-probability lost", "insertion": "Insertion: log-probability gained"}
-_CURVES = 7  # in a plot
+_CURVES = 7  # at most, in a plot
 
 
 def _kind(cells: list[Cell]) -> Kind:
@@ -24,7 +24,7 @@ def _kind(cells: list[Cell]) -> Kind:
     return Kind(tuple(measures), "faithfulness", _published)
 
 
-def _published(cell: Cell) -> paper.Figures | None:
+def _published(cell: Cell) -> paper.Published | None:
     return paper.faithfulness(cell.run.name, cell.run.spec, cell.spec)
 
 
@@ -49,7 +49,7 @@ def faithfulness(cells: Cells, reference: str | None) -> Section | None:
         for model in cells.models:
             plots += _curves(model, dataset, [line.cells[""] for line in lines if line.block == model])
     text = (
-        "The answer is kept and the first token of each object word is scored again. Deletion blanks the pixels that "
+        "The answer is fixed and the first token of each object word is scored again. Deletion blanks the pixels that "
         "the map ranks highest, insertion shows only them: log-probability lost and gained, higher is better. AUC is "
         "the mean height of the curve over all budgets."
     )
@@ -57,18 +57,18 @@ def faithfulness(cells: Cells, reference: str | None) -> Section | None:
 
 
 def _baselines(cells: list[Cell]) -> str:
-    """What stands where pixels are missing; of every model, where they differ."""
-    names = {"mean": "the picture's mean colour", "blur": "the picture behind a strong blur"}
+    """What replaces missing pixels; for each model, if they differ."""
+    names = {"mean": "the picture's mean colour", "blur": "the picture after a strong blur"}
     found = {cell.run.model: names.get(str(cell.run.settings.get("baseline", "mean")), "unknown") for cell in cells}
     kinds = dict.fromkeys(found.values())
     told = next(iter(kinds)) if len(kinds) == 1 else ", ".join(f"{kind} ({model})" for model, kind in found.items())
-    return f"Missing pixels are {told}."
+    return f"Missing pixels are replaced by {told}."
 
 
 def _curves(model: str, dataset: str, cells: list[Cell]) -> list[Plot]:
     plots = []
     for side, title in _SIDES.items():
-        chosen = _most_telling(cells, side)
+        chosen = _chosen(cells, side)
         series = [found for cell in chosen if (found := _series(cell, side))]
         if series:
             key = f"{side}-{slug(model)}-{slug(dataset)}"
@@ -79,8 +79,8 @@ def _curves(model: str, dataset: str, cells: list[Cell]) -> list[Plot]:
     return plots
 
 
-def _most_telling(cells: list[Cell], side: str) -> list[Cell]:
-    """As many curves as can be told apart: the paper's three, then the highest."""
+def _chosen(cells: list[Cell], side: str) -> list[Cell]:
+    """As many curves as a reader can distinguish: the paper's three, then the highest."""
     paper_first = {"CAM": 2, "TAM": 1, "ERCR": 0}
 
     def rank(cell: Cell) -> tuple[int, float]:
@@ -92,7 +92,7 @@ def _most_telling(cells: list[Cell], side: str) -> list[Cell]:
 
 
 def _series(cell: Cell, side: str) -> Series | None:
-    """A curve with its band; None where only the table's budgets were measured."""
+    """A curve with its interval; None if only the table's budgets were measured."""
     budgets = [round(100 * float(share)) for share in cell.run.settings.get("budgets") or ()]
     if len(budgets) <= 3:
         return None

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ercr.methods.specs import NAMES, Spec
 from ercr.report import paper
-from ercr.report.cells import Cell, Cells, Kind, Line, Measure, as_figure, make_differences, make_table, slug
+from ercr.report.cells import Cell, Cells, Kind, Line, Measure, as_estimate, make_differences, make_table, slug
 from ercr.report.document import Column, Plot, Row, Section, Series, Table
 from ercr.report.runs import Evaluated
 
 SUBWORDS = {"max": "best subword", "mean": "avg-subword", "first": "first subword"}
 
 
-def _published(cell: Cell) -> paper.Figures | None:
+def _published(cell: Cell) -> paper.Published | None:
     return paper.plausibility(cell.run.name, cell.run.spec, cell.spec, cell.run.protocol.subword)
 
 
@@ -25,12 +25,12 @@ PIXELS = Kind((Measure("precision", "Precision"), Measure("recall", "Recall")), 
 
 
 def is_variant(spec: Spec) -> bool:
-    """ERCR with a part changed, which belongs to the ablation or to the study of its views."""
+    """Whether it is ERCR with a part changed, shown in the ablation or in the study of its views."""
     return spec.name == "ercr" and spec.published is None and bool(spec.row or spec.scales)
 
 
 def baselines(cells: Cells, reference: str | None) -> Section | None:
-    """Every method of a model on its datasets. Models that a table of several models holds whole are left to that."""
+    """Every method of a model on its datasets. A model that the table of several models covers is left out."""
     shared = set(_shared(cells))
     tables: list[Table] = []
     plots: list[Plot] = []
@@ -47,8 +47,8 @@ def baselines(cells: Cells, reference: str | None) -> Section | None:
         tables += filter(None, [table, make_differences(table, IOU, lines, reference), pixels])
         plots += [forest(table, group, f"Methods on {model}, {group}") for group in groups_of(table)]
     text = (
-        "Do object words light up their object (Obj-IoU), and do function words stay dark (Func-IoU)? F1-IoU is their "
-        "harmonic mean. All in percent, higher is better."
+        "Are maps of object words high on their object (Obj-IoU), and those of function words low (Func-IoU)? F1-IoU "
+        "is their harmonic mean. All in percent, higher is better."
     )
     return Section("baselines", "Methods", text, tuple(tables), tuple(plots)) if tables else None
 
@@ -66,7 +66,7 @@ def generalization(cells: Cells, reference: str | None) -> Section | None:
     ]
     table = make_table("generalization", "Models and methods", ("Model", "Method"), IOU, lines)
     tables = [table, *filter(None, [make_differences(table, IOU, lines, reference)])]
-    text = "Do the methods keep their order over families, sizes and generations of models?"
+    text = "Is the order of the methods the same for families, sizes and generations of models?"
     plots = tuple(
         forest(table, group, f"Models and methods, {group}") for group in groups_of(table) if len(table.rows) < 40
     )
@@ -91,14 +91,14 @@ def subword(by_rule: dict[str, Cells], reference: str | None) -> Section | None:
     table = make_table("subword", "Rules for words of several tokens", ("Model", "Rule", "Method"), IOU, lines)
     tables = [table, *filter(None, [make_differences(table, IOU, lines, reference)])]
     text = (
-        "A word of several tokens has several maps. By the protocol the best one stands for it; here the mean over "
-        "them, or the first, does."
+        "A word of several tokens has several maps. By default the best one represents it; here the mean over "
+        "them or the first one does."
     )
     return Section("subword", "Subwords", text, tuple(tables))
 
 
 def _scored_otherwise(by_rule: dict[str, Cells], model: str) -> list[Spec]:
-    """Methods with figures under another rule than the usual one."""
+    """Methods with scores under another rule than the default."""
     found = [spec for rule, cells in by_rule.items() if rule != "max" for spec in cells.specs(model)]
     return list(dict.fromkeys(found))
 
@@ -109,9 +109,9 @@ def answers(runs: Sequence[Evaluated]) -> Section | None:
     read = []
     for run in runs:
         known = {name: found for name, found in run.text.summary().items() if found.n}
-        figures = {m.key: as_figure(known[m.key], m) for m in TEXT if m.key in known}
-        if figures and (run.model, run.dataset) not in [row.heads for row in rows]:
-            rows.append(Row((run.model, run.dataset), figures))
+        estimates = {m.key: as_estimate(known[m.key], m) for m in TEXT if m.key in known}
+        if estimates and (run.model, run.dataset) not in [row.heads for row in rows]:
+            rows.append(Row((run.model, run.dataset), estimates))
             read.append(run)
     if not rows:
         return None
@@ -120,7 +120,7 @@ def answers(runs: Sequence[Evaluated]) -> Section | None:
     notes = (f"METEOR by {', '.join(meteors)}.",) if meteors else ()
     facts = tuple(run.fact() for run in read)
     table = Table("answers", "Answers against references", ("Model", "Dataset"), columns, tuple(rows), facts, notes)
-    text = "How close what the models said is to the reference captions, in percent. It says nothing of the maps."
+    text = "How close the answers are to the reference captions, in percent. It says nothing about the maps."
     return Section("answers", "Answers", text, (table,))
 
 
@@ -130,15 +130,15 @@ def forest(table: Table, group: str, title: str) -> Plot:
     series = []
     for column in columns:
         rows = [row for row in table.rows if column.key in row.cells]
-        figures = [row.cells[column.key] for row in rows]
+        estimates = [row.cells[column.key] for row in rows]
         series.append(
             Series(
                 column.label,
                 names_of(rows),
-                [figure.value for figure in figures],
-                [_known(figure.low, figure.value) for figure in figures],
-                [_known(figure.high, figure.value) for figure in figures],
-                [figure.paper for figure in figures],
+                [estimate.value for estimate in estimates],
+                [_known(estimate.low, estimate.value) for estimate in estimates],
+                [_known(estimate.high, estimate.value) for estimate in estimates],
+                [estimate.paper for estimate in estimates],
                 [row.ours for row in rows],
             )
         )
@@ -146,7 +146,7 @@ def forest(table: Table, group: str, title: str) -> Plot:
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
-    """Rows by name; with what was asked for exactly, where names are the same."""
+    """The names of rows; equal names are followed by the specification."""
     names = [" ".join(row.heads) for row in rows]
     return [
         f"{name} {row.detail}".strip() if names.count(name) > 1 else name for name, row in zip(names, rows, strict=True)

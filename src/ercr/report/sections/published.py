@@ -1,4 +1,4 @@
-"""The paper's own tables, for orientation beside models that it does not have."""
+"""The paper's own tables, for orientation when the models are not the paper's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ercr.methods.specs import ABLATION, NAMES
 from ercr.report import paper
-from ercr.report.document import Column, Figure, Row, Section, Table
+from ercr.report.document import Column, Estimate, Row, Section, Table
 
 _IOU = {"obj_iou": "Obj-IoU", "func_iou": "Func-IoU", "f1_iou": "F1-IoU"}
 _DATASETS = {"coco_caption": "COCO Caption", "grandf": "GranDf", "openpsg": "OpenPSG"}
@@ -26,7 +26,7 @@ def published(sections: Iterable[str]) -> Section:
     }
     wanted = set(sections)
     tables = tuple(maker(paper.tables()) for key, maker in makers.items() if key in wanted)
-    text = f"For orientation, as printed: {paper.CITATION}. Other models and pictures: nothing here compares directly."
+    text = f"For orientation, as printed: {paper.CITATION}. Models and pictures differ: do not compare directly."
     return Section("paper", "The paper's tables", text, tables)
 
 
@@ -34,8 +34,8 @@ def _columns(groups: Mapping[str, str]) -> tuple[Column, ...]:
     return tuple(Column(f"{key} {m}", label, group) for key, group in groups.items() for m, label in _IOU.items())
 
 
-def _cells(row: Mapping[str, Any]) -> dict[str, Figure]:
-    return {f"{group} {m}": Figure(value) for group, figures in row.items() for m, value in figures.items()}
+def _cells(row: Mapping[str, Any]) -> dict[str, Estimate]:
+    return {f"{group} {m}": Estimate(value) for group, scores in row.items() for m, value in scores.items()}
 
 
 def _baselines(tables: dict[str, Any]) -> Table:
@@ -88,7 +88,7 @@ def _suppression(tables: dict[str, Any]) -> Table:
     }
     columns = tuple(Column(key, label, digits=0 if key == "n" else 2, better=None) for key, label in names.items())
     rows = [
-        Row((group,), {key: Figure(value) for key, value in row.items() if value is not None})
+        Row((group,), {key: Estimate(value) for key, value in row.items() if value is not None})
         for group, row in tables["pcr_behavior_coco"].items()
     ]
     return Table("paper-suppression", "Paper: suppression on COCO Caption", ("Group",), columns, tuple(rows))
@@ -111,12 +111,12 @@ def _efficiency(tables: dict[str, Any]) -> Table:
         "tflops": "TFLOPs",
         "memory_gb": "Memory, GB",
         "forwards": "Forward passes",
-        "seconds_per_sample": "Seconds a sample",
+        "seconds_per_sample": "Seconds per sample",
         "overhead": "Overhead, ×",
     }
     columns = tuple(Column(k, label, digits=0 if k == "forwards" else 2, better=None) for k, label in names.items())
     rows = [
-        Row((name,), {key: Figure(value) for key, value in row.items()}, ours=name == "ERCR")
+        Row((name,), {key: Estimate(value) for key, value in row.items()}, ours=name == "ERCR")
         for name, row in tables["efficiency_qwen2vl_2b_a100"].items()
     ]
     return Table("paper-efficiency", "Paper: cost on Qwen2-VL-2B, one A100", ("Method",), columns, tuple(rows))

@@ -1,12 +1,12 @@
-"""What subtracting the context takes away from the maps of object, function and other words."""
+"""What subtracting the context removes from the maps of object, function and other words."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ercr.report import paper
-from ercr.report.cells import PAPER_NOTE, Cells, Measure, as_figure, is_ours
-from ercr.report.document import Column, Figure, Row, Section, Table
+from ercr.report.cells import PAPER_NOTE, Cells, Measure, as_estimate, is_ours
+from ercr.report.document import Column, Estimate, Row, Section, Table
 
 _MEASURES = (
     Measure("supp", "Supp.", words=False),
@@ -31,15 +31,15 @@ def suppression(cells: Cells) -> Section | None:
         for group in _GROUPS if known else ():
             there = paper.suppression(cell.run.name, cell.run.spec, group) if is_ours(cell.spec) else None
             published = there or {}
-            figures = {"n": Figure(float(cell.scores.tokens[group]))}
+            estimates = {"n": Estimate(float(cell.scores.tokens[group]))}
             for measure in _MEASURES:
                 interval = known.get(f"{measure.key}_{group}")
                 if interval is not None:
-                    figures[measure.key] = as_figure(interval, measure, published.get(_PAPER[measure.key]))
+                    estimates[measure.key] = as_estimate(interval, measure, published.get(_PAPER[measure.key]))
             rows.append(
                 Row(
                     (model, dataset, cell.spec.label, f"{group.capitalize()} tokens"),
-                    figures,
+                    estimates,
                     block=f"{model}{dataset}{text}",
                 )
             )
@@ -53,8 +53,8 @@ def suppression(cells: Cells) -> Section | None:
     if table.has_paper:
         table = replace(table, notes=(f"{PAPER_NOTE} The paper does not name the model of this table.",))
     text = (
-        "Against the map without context subtraction, in percent. Supp.: share of the map's mass that is gone. Area "
-        "Red.: share of the area above 0.5 that is gone. For object words whose object is in the picture, In Ret.: "
-        "share of the mass inside it that is kept; Out Red.: share of the mass outside that is gone."
+        "Relative to the map without context subtraction, in percent. Supp.: share of the map's mass that is removed. "
+        "Area Red.: share of the area above 0.5 that is removed. For object words whose object is in the picture, "
+        "In Ret.: share of the mass inside it that is kept; Out Red.: share of the mass outside it that is removed."
     )
     return Section("suppression", "Suppression", text, (table,))

@@ -1,4 +1,4 @@
-"""Figures of a report against plain sums over the rows, against `Run.figures`, and tests against `metrics.compare`."""
+"""Scores of a report against plain sums over the rows, against `Run.scores`, and tests against `metrics.compare`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ercr.metrics.pooled import compare
 from ercr.report import runs as reading
 from ercr.report.build import build
 from ercr.report.cells import _adjusted
-from ercr.report.document import Figure, Row
+from ercr.report.document import Estimate, Row
 from ercr.report.paired import differences
 from tests.report.synthetic import CURVE, make_run
 
@@ -44,9 +44,9 @@ def test_word_figures_are_means_over_words(run):
     objects, quiet = (100 * mean(r.get(name) for r in own) for name in ("object_iou", "function_quiet"))
     assert cells["COCO Caption obj_iou"].value == pytest.approx(objects)
     assert cells["COCO Caption func_iou"].value == pytest.approx(quiet)
-    for figure, column in (("obj_iou", "object_iou"), ("f1_iou", "object_iou"), ("func_iou", "function_quiet")):
+    for score, column in (("obj_iou", "object_iou"), ("f1_iou", "object_iou"), ("func_iou", "function_quiet")):
         known = [row["sample"] for row in own if row.get(column) is not None]
-        cell = cells[f"COCO Caption {figure}"]
+        cell = cells[f"COCO Caption {score}"]
         assert (cell.words, cell.images) == (len(known), len(set(known)))
     assert cells["COCO Caption f1_iou"].value == pytest.approx(2 * objects * quiet / (objects + quiet))
 
@@ -76,17 +76,17 @@ def test_deletion_and_insertion_are_means_over_object_words(run):
     assert (cells["insertion_auc"].words, cells["insertion_auc"].images) == (len(own), len({r["sample"] for r in own}))
 
 
-def test_batches_of_any_size_give_the_figures_of_the_run(run, monkeypatch):
+def test_batches_of_any_size_give_the_scores_of_the_run(run, monkeypatch):
     folder, _ = run
     monkeypatch.setattr(reading, "_BATCH", 7)
-    scores = reading.read_run(folder).scores
-    for method, figures in Run.open(folder).figures().items():
-        own = scores[method]
+    read = reading.read_run(folder).scores
+    for method, scores in Run.open(folder).scores().items():
+        own = read[method]
         known = {**own.summary("words"), **own.summary("suppression"), **own.summary("faithfulness")}
-        for name in set(figures) - {"rouge_l", "meteor"}:
+        for name in set(scores) - {"rouge_l", "meteor"}:
             # the same intervals too: both draw the same images
             found = [known[name].value, known[name].low, known[name].high]
-            assert found == pytest.approx([figures[name][part] for part in ("value", "low", "high")]), name
+            assert found == pytest.approx([scores[name][part] for part in ("value", "low", "high")]), name
 
 
 def test_failed_images_count_as_failed_and_add_nothing(run):
@@ -106,7 +106,7 @@ def test_differences_are_those_of_compare(run):
 
 
 def test_p_values_are_adjusted_by_holm():
-    rows = [Row((str(p),), {"x": Figure(0.0, p=p)}) for p in (0.04, 0.01, 0.03, 0.5)]
+    rows = [Row((str(p),), {"x": Estimate(0.0, p=p)}) for p in (0.04, 0.01, 0.03, 0.5)]
     assert [row.cells["x"].p for row in _adjusted(rows)] == pytest.approx([0.09, 0.04, 0.09, 0.5])
 
 

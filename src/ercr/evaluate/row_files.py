@@ -1,4 +1,4 @@
-"""Files of rows with a record beside them: of which run and part they are, and the checksum of their bytes."""
+"""Parquet files of rows, each with a JSON record beside it that names its run and part and holds its checksum."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CHECKSUM = "sha256"
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any]) -> None:
-    """Tables as one Parquet file, and `about` with its checksum in the record beside it.
+    """Write tables as one Parquet file, and `about` with its checksum as the record beside it.
 
-    The record goes first: rows without one, or with another's, are never taken for whole.
+    The record is renamed into place first: rows without a matching record never count as complete.
     """
     with replacing(path) as file:
         hashed = _Hashed(file)
@@ -34,7 +34,7 @@ def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any
 
 
 def checksum(path: Path, about: Mapping[str, Any]) -> str | None:
-    """The checksum of a file of rows if it is whole and what `about` says; else None."""
+    """The checksum of a file of rows if it is undamaged and its record agrees with `about`; else None."""
     try:
         record = read_json(record_path(path))
         if any(record.get(key) != value for key, value in about.items()) or not path.is_file():
@@ -56,14 +56,14 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for field in SCHEMA:
         values = [row.get(field.name) for row in rows]
         if field.type == pa.string():
-            # a lone surrogate, which JSON can smuggle in, cannot be stored
+            # a lone surrogate, which JSON allows, cannot be stored
             values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
         columns[field.name] = pa.array(values, field.type)
     return pa.table(columns, schema=SCHEMA)
 
 
 class _Hashed:
-    """A file that is written from start to end, with the checksum of what was."""
+    """A file that is written from start to end; computes the checksum of what is written."""
 
     closed = False
 
@@ -81,7 +81,7 @@ class _Hashed:
         self._file.flush()
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """Does nothing: the code that opened the file closes it."""
 
     def checksum(self) -> str:
         return self._found.hexdigest()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ercr.errors import FileFormatError
-from ercr.evaluate import sums
+from ercr.evaluate import image_sums
 from ercr.evaluate.schema import SCHEMA
 from ercr.metrics import faithfulness, suppression
 from ercr.metrics.faithfulness import BUDGETS, CURVE
@@ -72,7 +72,7 @@ def test_samples_come_once_with_their_text_scores():
         (row["method"], row["sample"]): (row["status"], row.get("reason"), row.get("rouge_l"), row.get("meteor"))
         for row in rows
     }
-    found = list(sums.samples(table(rows)))
+    found = list(image_sums.samples(table(rows)))
     assert len(found) == len(expected) == 8
     assert {row[:2]: row[2:] for row in found} == expected
 
@@ -84,7 +84,7 @@ def test_word_figures_are_summed_and_counted():
         (row["method"], row["sample"], {n: (row.get(c) or 0, float(row.get(c) is not None)) for c, n in names.items()})
         for row in rows
     ]
-    agree(added(sums.words(table(rows))), added(plain))
+    agree(added(image_sums.words(table(rows))), added(plain))
 
 
 def test_suppression_is_that_of_the_metrics_by_group():
@@ -94,12 +94,12 @@ def test_suppression_is_that_of_the_metrics_by_group():
         if row.get("mass_before") is None:
             continue
         group = suppression.token_group(row["kind"], row["category"])
-        figures = {name: row.get(name) for name in sums._MASSES}
+        figures = {name: row.get(name) for name in image_sums._MASSES}
         plain.append((row["method"], row["sample"], suppression.sums(figures, group)))
         counts[row["method"], row["sample"], group] += 1
-    agree(added(sums.suppression(table(rows))), added(plain))
-    assert {tuple(key): count for *key, count, _ in sums.suppression(table(rows))} == counts
-    assert list(sums.suppression(table([{"method": "cam", "sample": "a", "status": "ok"}]))) == []
+    agree(added(image_sums.suppression(table(rows))), added(plain))
+    assert {tuple(key): count for *key, count, _ in image_sums.suppression(table(rows))} == counts
+    assert list(image_sums.suppression(table([{"method": "cam", "sample": "a", "status": "ok"}]))) == []
 
 
 @pytest.mark.parametrize("budgets", [CURVE, BUDGETS, (0.0, 0.3), (0.2, 1.0), (0.1,), (1.0,), (0.0, 0.5, 1.0)], ids=str)
@@ -115,12 +115,12 @@ def test_faithfulness_is_that_of_the_metrics_token_by_token(budgets):
         for share, down, up in zip(budgets, lost, gained, strict=True):
             own |= {f"deletion_{round(100 * share)}": (down, 1), f"insertion_{round(100 * share)}": (up, 1)}
         plain.append((row["method"], row["sample"], own))
-    agree(added(sums.faithfulness(table(rows), budgets)), added(plain))
+    agree(added(image_sums.faithfulness(table(rows), budgets)), added(plain))
 
 
 def test_without_scores_or_budgets_there_is_no_faithfulness():
     rows = made()
-    assert list(sums.faithfulness(table(rows), ())) == []
-    assert list(sums.faithfulness(table([{"method": "cam", "sample": "a", "status": "ok"}]), CURVE)) == []
+    assert list(image_sums.faithfulness(table(rows), ())) == []
+    assert list(image_sums.faithfulness(table([{"method": "cam", "sample": "a", "status": "ok"}]), CURVE)) == []
     with pytest.raises(FileFormatError, match="than the 3 of its run"):
-        list(sums.faithfulness(table(rows), BUDGETS))
+        list(image_sums.faithfulness(table(rows), BUDGETS))

@@ -1,6 +1,6 @@
-"""Per-image sums from the rows of a run, by Arrow and NumPy over whole batches; the figures themselves are `metrics`'.
+"""Sums per image from the rows of a run, by Arrow and NumPy over whole batches.
 
-The names and the meaning of the sums are those of `ercr.metrics`: each figure is a (numerator, denominator) pair.
+Names and meaning are those of `ercr.metrics`, which computes the scores: each is a (numerator, denominator) pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = {
     "precision": "object_precision",
     "recall": "object_recall",
 }
-# figure: what of the map, and whether it is what was removed or what was kept
+# score: which property of the map, and whether the removed or the kept share is measured
 _SUPPRESSION = {
     "supp": ("mass", "removed"),
     "area_red": ("area", "removed"),
@@ -40,26 +40,26 @@ COLUMNS = [
 Pairs = dict[str, tuple[float, float]]
 
 
-def is_mean_over_words(figure: str) -> bool:
-    """Whether a figure is divided by a number of words: all but those of answers and of masses."""
-    return figure not in ("rouge_l", "meteor") and figure.rpartition("_")[0] not in _SUPPRESSION
+def is_mean_over_words(score: str) -> bool:
+    """Whether a score is divided by a number of words: all but those of answers and of masses."""
+    return score not in ("rouge_l", "meteor") and score.rpartition("_")[0] not in _SUPPRESSION
 
 
 def samples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Method, sample, status, reason, ROUGE-L and METEOR, once each."""
+    """Method, sample, status, reason, ROUGE-L and METEOR, once per method and sample."""
     once = table.group_by([*_KEYS, "status", "reason"]).aggregate([("rouge_l", "max"), ("meteor", "max")])
     columns = [*_KEYS, "status", "reason", "rouge_l_max", "meteor_max"]
     yield from zip(*(once[name].to_pylist() for name in columns), strict=True)
 
 
 def words(table: pa.Table) -> Iterator[tuple[str, str, Pairs]]:
-    """IoU, precision, recall of object words and quietness of function words."""
+    """IoU, precision and recall of object words; for function words, the share of cells below the threshold."""
     wanted = [(column, how) for column in _WORDS.values() for how in ("sum", "count")]
     grouped = table.group_by(_KEYS).aggregate(wanted).to_pydict()
     for row, key in enumerate(zip(grouped["method"], grouped["sample"], strict=True)):
         pairs = {
-            figure: (grouped[f"{column}_sum"][row] or 0.0, float(grouped[f"{column}_count"][row]))
-            for figure, column in _WORDS.items()
+            score: (grouped[f"{column}_sum"][row] or 0.0, float(grouped[f"{column}_count"][row]))
+            for score, column in _WORDS.items()
         }
         yield *key, pairs
 
@@ -76,10 +76,10 @@ def suppression(table: pa.Table) -> Iterator[tuple[str, str, str, int, Pairs]]:
     grouped = found.group_by([*_KEYS, "group"]).aggregate(wanted + counts).to_pydict()
     for row, group in enumerate(grouped["group"]):
         pairs = {}
-        for figure, (what, how) in _SUPPRESSION.items():
+        for score, (what, how) in _SUPPRESSION.items():
             before, after = grouped[f"{what}_before_sum"][row], grouped[f"{what}_after_sum"][row]
             if before is not None and after is not None:
-                pairs[f"{figure}_{group}"] = (before - after if how == "removed" else after, before)
+                pairs[f"{score}_{group}"] = (before - after if how == "removed" else after, before)
         yield grouped["method"][row], grouped["sample"][row], group, grouped["mass_before_count"][row], pairs
 
 

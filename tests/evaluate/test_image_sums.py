@@ -102,7 +102,9 @@ def test_suppression_is_that_of_the_metrics_by_group():
     assert list(image_sums.suppression(table([{"method": "cam", "sample": "a", "status": "ok"}]))) == []
 
 
-@pytest.mark.parametrize("budgets", [CURVE, BUDGETS, (0.0, 0.3), (0.2, 1.0), (0.1,), (1.0,), (0.0, 0.5, 1.0)], ids=str)
+@pytest.mark.parametrize(
+    "budgets", [CURVE, BUDGETS, (0.0, 0.3), (0.2, 1.0), (0.0, 1.0), (0.1,), (1.0,), (0.0, 0.5, 1.0)], ids=str
+)
 def test_faithfulness_is_that_of_the_metrics_token_by_token(budgets):
     rows = made(budgets)
     plain = []

@@ -57,6 +57,7 @@ def test_what_is_cropped_away_has_no_evidence_and_says_so():
     geometry = Geometry((100, 200), (Panel((4, 4), (50.0, 0.0, 150.0, 100.0)),))
     pixels = geometry.to_pixels(np.ones((4, 4)))
     assert geometry.seen == 0.5
+    assert not geometry.whole
     assert pixels[:, 50:150].min() == 1
     assert pixels[:, :50].max() == 0
     assert pixels[:, 150:].max() == 0
@@ -150,6 +151,7 @@ def test_cells_at_the_border_are_those_that_the_models_own_pixels_say(load, fami
 
 def test_geometry_survives_a_round_trip_through_plain_data():
     geometry = Geometry((40, 60), (Panel((2, 3), (0.0, 0.0, 60.0, 40.0)),))
+    assert geometry.whole
     assert Geometry.from_dict(geometry.to_dict()) == geometry
 
 

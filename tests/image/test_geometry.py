@@ -256,3 +256,13 @@ def test_numbers_stand_for_the_simple_fractions_they_are_nearest_to():
     panel = Panel((2, 2), (1 / 3, -2 / 7, 100 / 3, 50 + 1 / 99_999))
     assert panel.edges == (Fraction(1, 3), Fraction(-2, 7), Fraction(100, 3), 50 + Fraction(1, 99_999))
     assert panel.box == tuple(float(edge) for edge in panel.edges)
+
+
+def test_many_maps_are_enlarged_at_once_and_tiled_layouts_survive_plain_data():
+    maps = np.random.default_rng(0).random((2, 3, 4, 5), np.float32)
+    geometry = Geometry((20, 30), (Panel((4, 5), (-3, 0, 33, 20)),))
+    found = geometry.to_pixels(maps)
+    assert found.shape == (2, 3, 20, 30)
+    np.testing.assert_allclose(found[1, 2], geometry.to_pixels(maps[1, 2]), atol=1e-6)
+    tiled = Geometry((20, 60), tuple(Panel((2, 2), (20 * c, 0, 20 * c + 20, 20)) for c in range(3)), (1, 3))
+    assert Geometry.from_dict(tiled.to_dict()) == tiled

@@ -227,3 +227,18 @@ def test_the_bootstrap_counts_both_sides_of_nothing_in_resamples_of_its_own():
     assert count == pytest.approx(round(count), abs=1e-9)
     assert 70 <= round(count) <= 130
     assert found.p == 1.0  # of four ways, two give 0.2 and two give 0.6
+
+
+def test_an_image_without_a_figure_adds_nothing_to_it():
+    pooled = Pooled()
+    pooled.add("a", {"obj_iou": (0.5, 1), "func_iou": (0.2, 1)})
+    pooled.add("b", {"func_iou": (0.4, 1)})
+    assert pooled.value("obj_iou") == 0.5
+    assert pooled.value("func_iou") == pytest.approx(0.3)
+    assert harmonic(0.25, 0.75) == 0.375
+
+
+def test_intervals_hold_ninety_five_per_cent_and_the_bootstrap_has_two_sides():
+    assert pooled_module._percentiles(np.arange(1001.0)) == (25, 975)
+    a, b = pool(made(12, 1)), pool(made(12, 2))
+    assert compare(a, b, "f1_iou").p_bootstrap == compare(b, a, "f1_iou").p_bootstrap

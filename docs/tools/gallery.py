@@ -122,12 +122,12 @@ def page(said: dict[str, str]) -> str:
 
 def weights() -> dict[str, str]:
     """Hashes of the weights of the packaged models that know drawn pictures."""
-    from ercr.zoo import for_scenes, packaged
+    from ercr.zoo import packaged, scene_models
 
     return {
         name: hashlib.sha256(b"".join(f.read_bytes() for f in sorted(folder.glob("*.safetensors")))).hexdigest()
         for name, folder in packaged().items()
-        if name in for_scenes()
+        if name in scene_models()
     }
 
 

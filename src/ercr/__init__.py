@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ercr.lazy import handed_on
+from ercr.lazy import lazy_attributes
 from ercr.version import __version__
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ErcrError", "Explainer", "Explanation", "Token", "Word", "__version__", "compare", "load", "methods"]
 
 # importing ercr alone must not load torch
-__getattr__ = handed_on(
+__getattr__ = lazy_attributes(
     __name__,
     {
         "Explainer": "ercr.explaining.explainer",

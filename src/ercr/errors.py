@@ -15,7 +15,7 @@ class ErcrError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        # messages quote file names and answers, and are shown in terminals
+        # messages quote file names and answers, which could hold control characters for the terminal
         return one_line(super().__str__())
 
 
@@ -62,33 +62,33 @@ class ModelStateError(ErcrError):
 
 
 class Cancelled(ErcrError):
-    """A run was stopped half-way because nobody waits for its result any more."""
+    """A run was stopped because nobody waits for its result any more."""
 
 
 class MissingExtra(InputError, ImportError):
-    """Packages are not installed that only some of the work needs."""
+    """Optional packages are missing that this function needs."""
 
 
 def missing(what: str, extra: str) -> MissingExtra:
-    """The error for a missing extra. Nothing is on PyPI yet, so what works is an installation from the sources."""
+    """The error for a missing extra; it names the installation from source, because the package is not on PyPI."""
     place = "./zoo" if extra == "zoo" else f"'.[{extra}]'"
     return MissingExtra(f"{what}: run pip install {place} in ercr's source folder.")
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Refuse early where a module of an extra is not installed; it is looked for and not loaded."""
+    """Raise early if a module of an extra is not installed; the modules are only looked up, not imported."""
     if any(find_spec(module) is None for module in modules):
         raise missing(what, extra)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A 'did you mean' tail for an error message, empty when nothing is close."""
+    """The end of an error message, ' Did you mean …?'; empty if no known name is similar."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def choose(name: str, value: object, *allowed: object) -> None:
-    """Refuse a setting outside its choices."""
+    """Raise unless a setting has one of the allowed values."""
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(str(a) for a in allowed)}, not {value!r}.")

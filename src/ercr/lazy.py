@@ -1,4 +1,4 @@
-"""Names that a package hands on from its modules, which are imported when a name is first used."""
+"""Names that a package exports from its modules, which are imported when a name is first used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Callable, Mapping
 
 
-def handed_on(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A module's `__getattr__`: each name is read from the module that holds it, or is that module."""
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """A `__getattr__` for a package: `modules` maps each name to the module that defines it, or that it is."""
 
     def find(name: str) -> object:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(homes[name])
-        return module if homes[name] == f"{package}.{name}" else getattr(module, name)
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
 
     return find

@@ -22,7 +22,7 @@ from ercr.datasets.scenes.compose import bank_tensor, compose, pack, visible
 from ercr.datasets.scenes.dataset import plan
 from ercr.datasets.scenes.layout import COLORS, SHAPES, draw_layout
 from ercr.datasets.scenes.pictograms import _load, load_bank
-from ercr.zoo import for_scenes, packaged
+from ercr.zoo import packaged, scene_models
 
 SEEDS = range(200)
 needs_art = pytest.mark.skipif(
@@ -190,7 +190,7 @@ def test_a_caption_depends_on_the_random_state_alone() -> None:
 
 
 @pytest.mark.skipif(not packaged(), reason="no packaged model")
-@pytest.mark.parametrize("name", for_scenes())
+@pytest.mark.parametrize("name", scene_models())
 def test_packaged_tokenizers_keep_function_words_whole_and_split_some_nouns(name: str) -> None:
     from transformers import AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""The result: words, phrases, context, saving, pictures, pages."""
+"""Words, phrases, context, saving, pictures and pages of an explanation."""
 
 from __future__ import annotations
 

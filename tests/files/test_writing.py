@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, through links, and never over what is not a plain file."""
+"""Files are written completely or not at all, through links, and never over pipes or devices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_pipes_devices_and_sockets_are_refused_and_stay(tmp_path, way):
                 place = tmp_path / f"to-{place.name}"
             before = os.lstat(place)
             for write in (write_atomic, write_new):
-                with pytest.raises(OutputError, match="not a plain file"):
+                with pytest.raises(OutputError, match="not a regular file"):
                     write(place, b"x")
             assert os.lstat(place).st_ino == before.st_ino
     (tmp_path / "loop").symlink_to("loop")

@@ -231,11 +231,11 @@ def test_large_readings_are_made_in_two_steps_and_small_ones_by_one_matrix(monke
     made = []
     monkeypatch.setattr(geometry_module, "_reading", lambda *_: made.append(1) or torch.zeros(12, 30))
     for entries, by_matrix in ((12 * 30, True), (12 * 30 - 1, False)):
-        monkeypatch.setattr(geometry_module, "_WHOLE", entries)
+        monkeypatch.setattr(geometry_module, "_MAX_ENTRIES", entries)
         made.clear()
         assert view.read_at(anchor, torch.rand(2, 12)).shape == (2, 5, 6)
         assert bool(made) == by_matrix
-    monkeypatch.setattr(geometry_module, "_WHOLE", 12 * 30)
+    monkeypatch.setattr(geometry_module, "_MAX_ENTRIES", 12 * 30)
     made.clear()
     assert torch.equal(view.read_at(view, torch.arange(12.0)), torch.arange(12.0).view(3, 4))  # in place: as they are
     assert made == []

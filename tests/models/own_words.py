@@ -126,9 +126,9 @@ def main() -> int:
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--models", nargs="+", help="packaged models; without it all that are at hand")
     options = parser.parse_args()
-    from ercr.zoo import for_photos
+    from ercr.zoo import photo_model
 
-    photo = for_photos()
+    photo = photo_model()
     models = options.models or [*SCENES, *([photo] if photo else [])]
     each, failed = -(-options.count // len(models)), 0
     for dtype in options.dtypes:

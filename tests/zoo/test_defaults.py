@@ -1,4 +1,4 @@
-"""One rule for the model that is taken where none is named, the same in the library and in every command."""
+"""One rule for the default model, the same in the library and in every command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PHOTOS, SCENES = "photo-mini", "scenes-qwen2vl"
 @pytest.fixture(params=[True, False], ids=["at hand", "not at hand"])
 def at_hand(request, monkeypatch):
     """Whether the language model of the model for photographs can be loaded."""
-    monkeypatch.setattr(zoo, "for_photos", lambda: PHOTOS if request.param else None)
+    monkeypatch.setattr(zoo, "photo_model", lambda: PHOTOS if request.param else None)
     return request.param
 
 
@@ -66,7 +66,7 @@ def test_commands_follow_it_and_say_so(at_hand, loaded, command, photo, tmp_path
         loaded.clear()
         code, _, err = command(*arguments)
         assert (code, loaded) == (0, [expected]), err
-        assert f"so {expected} is taken" in " ".join(err.split())
+        assert f"so {expected} is used" in " ".join(err.split())
 
 
 def test_an_evaluation_takes_the_model_of_its_dataset(at_hand, command, monkeypatch):
@@ -77,7 +77,7 @@ def test_an_evaluation_takes_the_model_of_its_dataset(at_hand, command, monkeypa
     monkeypatch.setattr("ercr.evaluate.evaluate", begun)
     for spec, expected in (("coco:x", PHOTOS if at_hand else SCENES), ("scenes:1", SCENES)):
         err = " ".join(command("evaluate", "--dataset", spec, "--out", "run")[2].split())
-        assert f"so {expected} is taken" in err
+        assert f"so {expected} is used" in err
         assert f"{spec} with {expected}" in err
 
 

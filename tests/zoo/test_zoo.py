@@ -1,4 +1,4 @@
-"""The packaged models load by name, say what is there and show where it is; a damaged file is named."""
+"""The packaged models load by name and caption scenes, and their maps lie on the objects; errors name damaged files."""
 
 from __future__ import annotations
 

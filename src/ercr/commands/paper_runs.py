@@ -130,11 +130,11 @@ def plan(
 
 def _default_models(table: str, dataset: str) -> list[str]:
     """The default for the kind of pictures; a table that compares models takes all that know drawn scenes."""
-    from ercr.zoo import DEFAULT, for_scenes
+    from ercr.zoo import DEFAULT, scene_models
     from ercr.zoo.defaults import model_for_dataset
 
     default = model_for_dataset(dataset).name
-    return for_scenes() if default == DEFAULT and table in ("generalization", ALL) else [default]
+    return scene_models() if default == DEFAULT and table in ("generalization", ALL) else [default]
 
 
 def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from ercr.datasets.sample import Sample
-from ercr.lazy import handed_on
+from ercr.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from ercr.datasets.scenes import Scenes
 
 __all__ = ["Sample", "Scenes"]
 
-__getattr__ = handed_on(__name__, {"Scenes": "ercr.datasets.scenes"})  # drawing them needs torch
+__getattr__ = lazy_attributes(__name__, {"Scenes": "ercr.datasets.scenes"})  # drawing them needs torch

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ercr.lazy import handed_on
+from ercr.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from ercr.evaluate.api import evaluate
@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["Done", "Run", "evaluate"]
 
 # imported on first use: a report reads runs without loading what computes them
-__getattr__ = handed_on(
+__getattr__ = lazy_attributes(
     __name__, {"Done": "ercr.evaluate.worker", "Run": "ercr.evaluate.run", "evaluate": "ercr.evaluate.api"}
 )

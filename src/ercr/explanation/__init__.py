@@ -1,4 +1,4 @@
-"""The result that users hold: words and their maps, which show and save themselves; never runs a model."""
+"""The result of explaining: words and maps with methods to show and save them; never runs a model."""
 
 from ercr.explanation.result import Explanation
 from ercr.words import Candidate, ContextWord, Token, Word

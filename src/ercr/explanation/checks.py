@@ -1,4 +1,4 @@
-"""What a saved explanation's header must look like, as data; each check names the place that is wrong."""
+"""A schema for the header of saved explanations: checks that raise with the path of the wrong value."""
 
 from __future__ import annotations
 
@@ -10,63 +10,72 @@ from ercr.errors import FileFormatError
 
 Check = Callable[[Any, str], None]
 Checks = Mapping[str, Check]
-SIDE = 8192  # cells along a side of a token grid
-_EDGE = 1e7  # pixels that a canvas may reach beyond the picture
-_WHOLE = 2**31 - 1
-_LONGEST = 10**6  # entries of a list
+MAX_SIDE = 8192  # cells along a side of a token grid
+_MAX_EDGE = 1e7  # largest coordinate of a canvas in pixels
+_MAX_INT = 2**31 - 1
+_MAX_LENGTH = 10**6  # entries of a list
 
 
-def refuse(where: str, why: str) -> None:
+def fail(where: str, why: str) -> None:
     raise FileFormatError(f"{where} {why}")
 
 
-def whole(low: int, high: int) -> Check:
-    return _that(lambda v: type(v) is int and low <= v <= high, f"is no whole number from {low} to {high}")
+def integer(low: int, high: int) -> Check:
+    return _predicate(lambda v: type(v) is int and low <= v <= high, f"is not an integer from {low} to {high}")
 
 
-def real(low: float, high: float) -> Check:
-    return _that(lambda v: type(v) in (int, float) and low <= v <= high, f"is no number from {low:g} to {high:g}")
+def number(low: float, high: float) -> Check:
+    return _predicate(
+        lambda v: type(v) in (int, float) and low <= v <= high, f"is not a number from {low:g} to {high:g}"
+    )
 
 
 def one_of(*values: Any) -> Check:
-    return _that(lambda v: any(type(v) is type(value) and v == value for value in values), f"is none of {values}")
+    return _predicate(
+        lambda v: any(type(v) is type(value) and v == value for value in values), f"is not one of {values}"
+    )
 
 
-def listed(check: Check, least: int = 0, most: int = _LONGEST) -> Check:
+def list_of(check: Check, least: int = 0, most: int = _MAX_LENGTH) -> Check:
+    """A list whose every entry passes the check."""
+
     def run(value: Any, where: str) -> None:
         if not isinstance(value, list) or not least <= len(value) <= most:
-            refuse(where, f"is no list of {least} to {most} entries")
+            fail(where, f"is not a list of {least} to {most} entries")
         for index, item in enumerate(value):
             check(item, f"{where}[{index}]")
 
     return run
 
 
-def fixed(*checks: Check) -> Check:
+def tuple_of(*checks: Check) -> Check:
+    """A list with one entry for each check."""
+
     def run(value: Any, where: str) -> None:
         if not isinstance(value, list) or len(value) != len(checks):
-            refuse(where, f"is no list of {len(checks)} entries")
+            fail(where, f"is not a list of {len(checks)} entries")
         for index, (check, item) in enumerate(zip(checks, value, strict=True)):
             check(item, f"{where}[{index}]")
 
     return run
 
 
-def fields(
+def object_of(
     needed: Mapping[str, Check], optional: Mapping[str, Check] | None = None, rest: Check | None = None
 ) -> Check:
+    """An object with these fields; `rest` checks all other fields, which are refused without it."""
     known = {**needed, **(optional or {})}
 
     def run(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            refuse(where, "is no object")
+            fail(where, "is not an object")
         for name in needed:
             if name not in value:
-                refuse(where, f"has no {name!r}")
+                fail(where, f"has no {name!r}")
         for name, item in value.items():
             check = known.get(name, rest)
             if check is None:
-                refuse(where, f"has {name[:40]!r}, which is not known")
+                fail(where, f"has {name[:40]!r}, which is unknown")
             else:
                 text(name, where)
                 check(item, f"{where}.{name[:40]}")
@@ -74,8 +83,8 @@ def fields(
     return run
 
 
-def either(*checks: Check) -> Check:
-    """The last check's word counts where no other agrees."""
+def any_of(*checks: Check) -> Check:
+    """The value must pass one of the checks; if none passes, the last one raises."""
 
     def run(value: Any, where: str) -> None:
         for check in checks[:-1]:
@@ -88,10 +97,10 @@ def either(*checks: Check) -> Check:
     return run
 
 
-def _that(holds: Callable[[Any], bool], why: str) -> Check:
+def _predicate(holds: Callable[[Any], bool], why: str) -> Check:
     def run(value: Any, where: str) -> None:
         if not holds(value):
-            refuse(where, why)
+            fail(where, why)
 
     return run
 
@@ -99,66 +108,66 @@ def _that(holds: Callable[[Any], bool], why: str) -> Check:
 def _is_text(value: Any) -> bool:
     try:
         return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:  # half a surrogate pair, which no file can hold
+    except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
         return False
 
 
-text = _that(_is_text, "is no text")
+text = _predicate(_is_text, "is not text")
 flag = one_of(False, True)
 _nothing = one_of(None)
-_number = either(whole(-(2**63), 2**63), real(-1e300, 1e300))
-_value = either(_nothing, flag, text, _number)
-_values = either(_value, listed(_value, most=1000))
-# anything plain, at most so deep: what later versions or plugins may tell
-_plain = _values
+_json_number = any_of(integer(-(2**63), 2**63), number(-1e300, 1e300))
+_value = any_of(_nothing, flag, text, _json_number)
+_values = any_of(_value, list_of(_value, most=1000))
+# any JSON value of limited depth, for facts that later versions or plugins add
+_json_value = _values
 for _ in range(4):
-    _plain = either(_values, listed(_plain, most=1000), fields({}, rest=_plain))
+    _json_value = any_of(_values, list_of(_json_value, most=1000), object_of({}, rest=_json_value))
 
-_probability = real(0, 1.001)
-_cell = whole(1, SIDE)
-# no exponent: "1e999999999" is a fraction, too, and one of a billion digits
+_probability = number(0, 1.001)
+_cell = integer(1, MAX_SIDE)
+# no exponent: Fraction("1e999999999") has a billion digits
 _FRACTION = re.compile("-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?")
-_fraction = _that(lambda v: isinstance(v, str) and _FRACTION.fullmatch(v) is not None, "is no fraction")
-_edges = fixed(*[real(-_EDGE, _EDGE)] * 4)
+_fraction = _predicate(lambda v: isinstance(v, str) and _FRACTION.fullmatch(v) is not None, "is not a fraction")
+_edges = tuple_of(*[number(-_MAX_EDGE, _MAX_EDGE)] * 4)
 
-_TOKEN = fields(
+_TOKEN = object_of(
     {
         "text": text,
-        "id": whole(0, _WHOLE),
-        "row": whole(0, _WHOLE),
-        "position": whole(0, _WHOLE),
+        "id": integer(0, _MAX_INT),
+        "row": integer(0, _MAX_INT),
+        "position": integer(0, _MAX_INT),
         "kind": one_of("prompt", "answer"),
         "special": flag,
         "probability": _probability,
-        "candidates": listed(fixed(text, whole(0, _WHOLE), _probability), most=1000),
+        "candidates": list_of(tuple_of(text, integer(0, _MAX_INT), _probability), most=1000),
     }
 )
-_PANEL = fields({"grid": fixed(_cell, _cell), "box": _edges}, {"exact": fixed(*[_fraction] * 4)})
-_GEOMETRY = fields(
+_PANEL = object_of({"grid": tuple_of(_cell, _cell), "box": _edges}, {"exact": tuple_of(*[_fraction] * 4)})
+_GEOMETRY = object_of(
     {
-        "size": fixed(whole(1, _WHOLE), whole(1, _WHOLE)),
-        "layout": fixed(whole(1, 1000), whole(1, 1000)),
-        "panels": listed(_PANEL, 1, 4096),
+        "size": tuple_of(integer(1, _MAX_INT), integer(1, _MAX_INT)),
+        "layout": tuple_of(integer(1, 1000), integer(1, 1000)),
+        "panels": list_of(_PANEL, 1, 4096),
     }
 )
-_PROVENANCE = fields(
-    {"image": fields({"sha256": text}, rest=_plain)},
+_PROVENANCE = object_of(
+    {"image": object_of({"sha256": text}, rest=_json_value)},
     {
-        "model": either(_nothing, text),
-        "method": either(_nothing, text),
-        "answer": either(_nothing, text),
-        "settings": either(_nothing, fields({}, rest=_values)),
-        "versions": either(_nothing, fields({}, rest=_value)),
+        "model": any_of(_nothing, text),
+        "method": any_of(_nothing, text),
+        "answer": any_of(_nothing, text),
+        "settings": any_of(_nothing, object_of({}, rest=_values)),
+        "versions": any_of(_nothing, object_of({}, rest=_value)),
     },
-    rest=_plain,
+    rest=_json_value,
 )
-HEADER = fields(
-    {"format": whole(0, _WHOLE), "tokens": listed(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE}
+HEADER = object_of(
+    {"format": integer(0, _MAX_INT), "tokens": list_of(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE}
 )
-TENSOR = fields(
+TENSOR = object_of(
     {
         "dtype": one_of("F32", "U8"),
-        "shape": listed(whole(0, _WHOLE), 1, 3),
-        "data_offsets": fixed(whole(0, 2**40), whole(0, 2**40)),
+        "shape": list_of(integer(0, _MAX_INT), 1, 3),
+        "data_offsets": tuple_of(integer(0, 2**40), integer(0, 2**40)),
     }
 )

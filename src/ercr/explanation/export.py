@@ -1,4 +1,4 @@
-"""Words and their maps as files and plain data: `.ercr` to read back, arrays and JSON for other tools."""
+"""Writes explanations: `.ercr` files that `storage.py` reads, and arrays and JSON for other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def save(explanation: WordMaps, path: Path) -> None:
-    """One file with everything `load` needs, the image included."""
+    """Write one file with everything that `load` needs, including the image."""
     arrays = {"maps": explanation.maps, "image": np.frombuffer(explanation.image.to_bytes(), np.uint8)}
     arrays |= {f"stage.{name}": maps for name, maps in explanation.stages.items()}
     optional = {"alpha": explanation.alpha, "beta": explanation.beta, "relevance": explanation.relevance}
@@ -64,16 +64,16 @@ def _words(prefix: str, words: Sequence[Word], grid: tuple[int, ...]) -> dict[st
 
 
 def to_npz(explanation: WordMaps) -> bytes:
-    """The same as one compressed file, which `numpy.load` reads."""
+    """The same arrays as one compressed file, which `numpy.load` reads."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **as_arrays(explanation))  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
 def as_json(explanation: WordMaps) -> dict[str, Any]:
-    """Plain data: what was said, the words with their maps on the token grid, and the provenance."""
+    """Plain data: the texts, the words with their maps on the token grid, and the provenance."""
 
-    def listed(words: Any) -> list[dict[str, Any]]:
+    def as_dicts(words: Sequence[Word]) -> list[dict[str, Any]]:
         return [
             {
                 "text": word.text,
@@ -88,8 +88,8 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
     return {
         "text": explanation.text,
         "prompt": explanation.prompt,
-        "words": listed(explanation.words),
-        "prompt_words": listed(explanation.prompt_words),
+        "words": as_dicts(explanation.words),
+        "prompt_words": as_dicts(explanation.prompt_words),
         "geometry": explanation.geometry.to_dict(),
         "seen": explanation.seen,
         "provenance": explanation.provenance,

@@ -1,4 +1,4 @@
-"""The result: words and their maps that show and save themselves. It never runs a model."""
+"""`Explanation`: words and maps with methods to show and save them; never runs a model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ercr.words import Which, WordMaps
 
 @dataclass(eq=False, repr=False)
 class Explanation(WordMaps):
-    """Maps of the image evidence for every word of a prompt and its answer; shows and saves itself."""
+    """Maps of the image evidence for every word of a prompt and its answer, with methods to show and save them."""
 
-    # showing it
+    # showing
 
     def overlay(self, which: Which = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
-        """The image with a word's evidence laid over it; parts the model never saw are hatched."""
+        """The image with a word's evidence laid over it; parts that the model was not shown are hatched."""
         return overlay_word(self, which, opacity, colormap)
 
     def show(self, which: Which = None) -> Page | None:
@@ -51,10 +51,10 @@ class Explanation(WordMaps):
         method = self.provenance.get("method", "?")
         return f"Explanation({self.text!r}, method={method!r}, grid={self.geometry.grid[0]}x{self.geometry.grid[1]})"
 
-    # keeping it
+    # saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One file: arrays, image and a JSON header. `ercr.load` reads it back."""
+        """Write one file with the arrays, the image and a JSON header; `ercr.load` reads it."""
         save(self, Path(path))
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Saved explanations read back; `export.py` writes them. Nothing of a file is used before all of it was checked."""
+"""Reads the explanations that `export.py` writes; the whole file is checked before anything of it is used."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ercr.image.geometry import Geometry
 from ercr.image.images import LoadedImage, load_image
 from ercr.words import Candidate, Token
 
-_LENGTH = 8  # bytes at the start of a safetensors file that give the size of its header
+_PREFIX = 8  # bytes at the start of a safetensors file that hold the length of its header
 _TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
-_LARGEST = 1e9  # number in a map or a weight: products of them stay within 32 bits
-_EPS = 1e-3  # that rounding may leave the range of maps
+_LARGEST = 1e9  # value in a map or a weight: products of two stay within float32
+_EPS = 1e-3  # by which rounding may exceed the range of maps
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -42,44 +42,44 @@ def load(path: str | os.PathLike[str]) -> Explanation:
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """The header and the arrays of a safetensors file, whose parts must fill it without gaps or overlaps."""
-    size = int.from_bytes(data[:_LENGTH], "little")
-    if len(data) < _LENGTH or size > len(data) - _LENGTH:
-        raise FileFormatError("it is cut short, or no file of arrays")
-    described, body = _json(data[_LENGTH : _LENGTH + size]), memoryview(data)[_LENGTH + size :]
-    checks.fields({"__metadata__": checks.fields({"ercr": checks.text})}, rest=checks.TENSOR)(described, "file")
+    """Header and arrays of a safetensors file; the arrays must fill it without gaps or overlaps."""
+    size = int.from_bytes(data[:_PREFIX], "little")
+    if len(data) < _PREFIX or size > len(data) - _PREFIX:
+        raise FileFormatError("it is cut short or is not a safetensors file")
+    described, body = _json(data[_PREFIX : _PREFIX + size]), memoryview(data)[_PREFIX + size :]
+    checks.object_of({"__metadata__": checks.object_of({"ercr": checks.text})}, rest=checks.TENSOR)(described, "file")
     header = _json(described.pop("__metadata__")["ercr"].encode())
     arrays: Arrays = {}
     end = 0
     for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
         (start, stop), kind = entry["data_offsets"], _TYPES[entry["dtype"]]
         if start != end or stop - start != math.prod(entry["shape"]) * kind.itemsize or stop > len(body):
-            raise FileFormatError(f"the array {name[:40]!r} does not fill its place")
+            raise FileFormatError(f"the array {name[:40]!r} does not match its position in the file")
         arrays[name] = np.frombuffer(body[start:stop], kind).reshape(entry["shape"]).astype(kind.newbyteorder("="))
         end = stop
     if end != len(body):
-        raise FileFormatError("it is longer than its arrays")
+        raise FileFormatError("it has bytes after its last array")
     return header, arrays
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    """A JSON object in which no name stands twice and every number is one."""
+    """A JSON object without repeated names, NaN or infinity."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name is repeated")
         return found
 
-    def nothing(name: str) -> None:
-        raise ValueError(f"{name} is no number")
+    def reject(name: str) -> None:
+        raise ValueError(f"{name} is not a number")
 
     try:
-        found = json.loads(data, object_pairs_hook=once, parse_constant=nothing)
+        found = json.loads(data, object_pairs_hook=unique, parse_constant=reject)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"its header cannot be read ({str(error)[:80]})") from None
     if not isinstance(found, dict):
-        raise FileFormatError("its header is no object")
+        raise FileFormatError("its header is not a JSON object")
     return found
 
 
@@ -88,7 +88,7 @@ def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
     _check_tokens(tokens)
     _check_geometry(header["geometry"])
     geometry = Geometry.from_dict(header["geometry"])
-    _check_place(geometry)
+    _check_canvas(geometry)
     _check_arrays(arrays, (len(tokens), *geometry.grid))
     stages = {name.removeprefix("stage."): maps for name, maps in arrays.items() if name.startswith("stage.")}
     return Explanation(
@@ -113,25 +113,25 @@ def _check_tokens(tokens: tuple[Token, ...]) -> None:
         raise FileFormatError("its tokens are not in the order of their rows")
     answers = [token.kind == "answer" for token in tokens]
     if answers != sorted(answers):
-        raise FileFormatError("its answer begins before the prompt ends")
+        raise FileFormatError("its prompt tokens do not all come before the answer")
 
 
 def _check_geometry(data: dict[str, Any]) -> None:
     rows, columns = data["layout"]
     tiles = data["panels"][: rows * columns]
     if len(tiles) != rows * columns or any(tile["grid"] != tiles[0]["grid"] for tile in tiles):
-        raise FileFormatError("its tiles do not make up a canvas")
+        raise FileFormatError("its tiles do not form a canvas")
 
 
-def _check_place(geometry: Geometry) -> None:
-    """The canvas must be a rectangle that lies on the picture, at least in part."""
+def _check_canvas(geometry: Geometry) -> None:
+    """The canvas must be a rectangle that overlaps the picture."""
     left, top, right, bottom = geometry.box
     height, width = geometry.size
     if not (left < right and top < bottom and left < width and top < height and right > 0 and bottom > 0):
-        raise FileFormatError("its maps do not lie on the picture")
+        raise FileFormatError("its maps do not overlap the picture")
     reach = 10 * max(height, width) + 10**5
-    if max(map(abs, geometry.box)) > reach or max(geometry.grid) > checks.SIDE:
-        raise FileFormatError("its canvas is out of all proportion to the picture")
+    if max(map(abs, geometry.box)) > reach or max(geometry.grid) > checks.MAX_SIDE:
+        raise FileFormatError("its canvas is far larger than the picture")
 
 
 def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
@@ -153,13 +153,13 @@ def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
             raise FileFormatError(f"its array {name[:40]!r} holds NaN, infinity or numbers that are too large")
     maps = arrays["maps"]
     if maps.size and (maps.min() < -_EPS or maps.max() > 1 + _EPS):
-        raise FileFormatError("its maps are not within 0 and 1")
+        raise FileFormatError("its maps hold values outside 0 to 1")
 
 
 def _image(header: dict[str, Any], encoded: NDArray[Any]) -> LoadedImage:
     image = load_image(encoded.tobytes())
     if list(image.size) != header["geometry"]["size"]:
-        raise FileFormatError("its picture has another size than its maps were made for")
+        raise FileFormatError("its picture has another size than its header says")
     if image.sha256() != header["provenance"]["image"]["sha256"]:
         raise FileFormatError("its picture does not match its hash")
     return image

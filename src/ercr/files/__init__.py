@@ -1,1 +1,1 @@
-"""Reading and writing files that others own or wait for; knows nothing of explanations."""
+"""Safe reading and writing of files; knows nothing of explanations."""

@@ -1,4 +1,4 @@
-"""Folders that commands fill with results: empty ones, or those that the same command filled before."""
+"""Output folders of commands: they must be empty or hold the results of the same command."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ercr.errors import InputError, OutputError
 from ercr.files.plain import read_plain
 from ercr.files.writing import unfinished_name
 
-_HEAD = 2**16  # bytes of a file in which it says whose it is
-_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # what showing a folder leaves in it
-_OPEN = ".nfs"  # how network file systems keep a file that was replaced while somebody reads it
+_HEAD = 2**16  # bytes at the start of a result file that name this package
+_DESKTOP_FILES = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # file managers leave these
+_NFS = ".nfs"  # prefix of files that NFS keeps while a replaced file is still open
 
 
 def make_results_folder(folder: Path, written: Collection[str], mark: str, beside: Collection[str] = ()) -> None:
-    """Make the folder, or refuse one in which somebody else's files lie or would be replaced.
+    """Make the folder; raise if it holds files of others, or if files of others would be replaced.
 
-    `written` are the names that the command writes, of which `mark` is the first and says who wrote it: without it
-    files with the others' names are somebody else's. Those named in `beside` may lie there and are not written.
+    `written` are the names that the command writes. `mark`, one of them, shows that ercr wrote the folder; without it
+    files with these names belong to somebody else. Files named in `beside` may be there and are not written.
     """
     found = entries(folder)
     own = {*written} if _is_ours(folder / mark) else set[str]()
@@ -32,7 +32,7 @@ def make_results_folder(folder: Path, written: Collection[str], mark: str, besid
 
 
 def _is_ours(mark: Path) -> bool:
-    """Whether a result file names this package in its head, as ours do."""
+    """Whether a file names this package at its start, as our result files do."""
     try:
         return b'"ercr"' in read_plain(mark)[:_HEAD]
     except InputError:
@@ -40,17 +40,17 @@ def _is_ours(mark: Path) -> bool:
 
 
 def entries(folder: Path) -> list[str]:
-    """What lies in a folder, but for what desktops and file systems leave there; nothing if there is no folder."""
+    """Names in a folder, without those that file managers and NFS leave there; empty if there is no folder."""
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise OutputError(f"The folder {folder} cannot be used: {error.strerror or error}.") from None
-    return [name for name in names if name not in _LITTER and not name.startswith(_OPEN)]
+    return [name for name in names if name not in _DESKTOP_FILES and not name.startswith(_NFS)]
 
 
 def check_no_others(folder: Path, others: Collection[str]) -> None:
-    """Refuse the folder if there are any files in it that are not its own."""
+    """Raise if there are files of others in the folder."""
     for name in others:
-        raise OutputError(f"{folder} holds other files ({name}): give a new folder.")
+        raise OutputError(f"{folder} holds other files ({name}): give a new or an empty folder.")

@@ -1,1 +1,1 @@
-"""Pictures and where a model's visual tokens lie on them; nothing here runs a model."""
+"""Images, and where a model's visual tokens lie on them; nothing here runs a model."""

@@ -1,4 +1,4 @@
-"""Pictures behind http and https addresses, for those who call the library or a command; the server opens none."""
+"""Downloads images from http and https addresses for the library and the commands; the server never does."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from ercr.version import __version__
 
 MAX_BYTES = 64 * 2**20
 MAX_REDIRECTS = 5
-_SECONDS = 60.0  # for all of it
-_SILENCE = 15.0  # seconds without a byte
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # two letters or more: one is a drive
+_TIMEOUT = 60.0  # seconds for the whole download
+_IDLE_TIMEOUT = 15.0  # seconds without a byte
+_SCHEME = re.compile(
+    r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE
+)  # two letters or more, because one letter is a Windows drive
 
 
 def is_address(source: object) -> bool:
@@ -24,7 +26,7 @@ def is_address(source: object) -> bool:
 
 
 def download(address: str) -> bytes:
-    """What an address holds, up to a size and within a time."""
+    """The bytes at an address, within limits of size and time."""
     scheme = _SCHEME.match(address)
     if scheme is None or scheme[1].lower() not in ("http", "https"):
         raise ImageError(f"{address} cannot be opened: pictures come from files, or from http and https addresses.")
@@ -36,21 +38,23 @@ def download(address: str) -> bytes:
         except Exception as error:
             found.append(error)
 
-    # a thread, because a server that sends its headers byte by byte would hold us whatever the socket's limit is
+    # a thread, because the socket's timeout does not end a server that sends its headers byte by byte
     thread = threading.Thread(target=work, name="ercr-download", daemon=True)
     thread.start()
-    thread.join(_SECONDS)
+    thread.join(_TIMEOUT)
     if not found:
-        raise ImageError(f"{address} took longer than {_SECONDS:g} seconds: save the picture and give its file.")
+        raise ImageError(
+            f"{address} took longer than {_TIMEOUT:g} seconds: download the picture yourself and give the file."
+        )
     if isinstance(found[0], Exception):
-        raise _in_one_sentence(address, found[0]) from None
+        raise _as_image_error(address, found[0]) from None
     return found[0]
 
 
 def _read(address: str) -> bytes:
     request = urllib.request.Request(address, headers={"User-Agent": f"ercr/{__version__}", "Accept": "image/*"})
-    end = time.monotonic() + _SECONDS
-    with _opener().open(request, timeout=_SILENCE) as response:
+    end = time.monotonic() + _TIMEOUT
+    with _opener().open(request, timeout=_IDLE_TIMEOUT) as response:
         parts: list[bytes] = []
         size = 0
         while part := response.read1(2**16):
@@ -62,7 +66,7 @@ def _read(address: str) -> bytes:
                 raise TimeoutError
         whole: Any = response.headers.get("Content-Length")
         if whole is not None and str(whole).isdigit() and size < int(whole):
-            raise ImageError(f"{address} broke off after {size} of {whole} bytes: try again.")
+            raise ImageError(f"{address} ended after {size} of {whole} bytes: try again.")
     return b"".join(parts)
 
 
@@ -72,7 +76,7 @@ class _FewRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Handlers for http and https alone, so that no redirect leads to a file or another protocol."""
+    """An opener for http and https only, so that no redirect leads to a file or another protocol."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -87,12 +91,12 @@ def _opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def _in_one_sentence(address: str, error: Exception) -> ImageError:
+def _as_image_error(address: str, error: Exception) -> ImageError:
     if isinstance(error, ImageError):
         return error
     reason = getattr(error, "reason", error)
     if isinstance(error, urllib.error.HTTPError):
-        moved = "it leads on to too many or other addresses"
+        moved = "it redirects too often or to another protocol"
         detail = moved if 300 <= error.code < 400 else f"the server answered {error.code} {error.reason}"
     elif isinstance(error, TimeoutError) or isinstance(reason, TimeoutError):
         detail = "the server does not answer"

@@ -1,11 +1,11 @@
-"""Where a token's cell lies in the original image: crops, padding, tiles and merges; never looks at pixels' values.
+"""Where a token's cell lies in the original image: crops, padding, tiles and merges; never reads pixel values.
 
 Every family's preprocessing is a chain of axis-aligned resizes, crops and paddings. So one panel (a picture as the
 vision tower receives it) is fully described by its token grid and the rectangle of the original image that its
 canvas covers. A crop makes the rectangle smaller than the image, padding makes it larger.
 
-The rectangle is held in exact fractions, because a border may halve a cell: which side counts is then decided by the
-placement, and never by rounding.
+The rectangle is stored in exact fractions: a border may divide a cell in halves, and rounding errors must not decide
+which cells count.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in original
 Exact = tuple[Fraction, Fraction, Fraction, Fraction]  # the same, as fractions
 Floats = NDArray[np.float32]
 _HALF = Fraction(1, 2)
-_FINEST = 10**5  # denominators that a number given as a float may stand for; real ones count canvas pixels
-_PLACES = 11  # decimals of a cell to which places are read
-_WHOLE = 2**19  # entries up to which a view is read by one matrix: fewer steps, at 2 MB
+_MAX_DENOMINATOR = 10**5  # of the fraction that a float stands for; real denominators count canvas pixels
+_DECIMALS = 11  # to which positions are rounded, in cells
+_MAX_ENTRIES = 2**19  # of a matrix (2 MB) that reads a view in one product
 
 
 @dataclass(frozen=True, init=False)
 class Panel:
     """One canvas of the vision tower: a token grid (rows, columns) over a rectangle of the original image.
 
-    The rectangle may be given in fractions or in floats; a float counts as the simple fraction that it is nearest to.
+    The rectangle may be given in fractions or in floats; a float is replaced by the nearest simple fraction.
     """
 
     grid: tuple[int, int]
@@ -88,9 +88,9 @@ class Geometry:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """Cells of the grid with more than half their area on the image; exactly half is not more.
+        """Cells of the grid with more than half their area on the image (exactly half is not enough).
 
-        The fullest ones if none has.
+        If no cell has, those with the largest share.
         """
         (left, top, right, bottom), (rows, columns) = self.canvas.edges, self.grid
         height, width = self.size
@@ -108,11 +108,11 @@ class Geometry:
 
     @property
     def whole(self) -> bool:
-        """Whether the model was shown the image, but for less than a note could say in per cent."""
+        """Whether the model was shown the whole image, up to less than 0.05 %."""
         return self.seen > 0.9995
 
     def seen_pixels(self, size: tuple[int, int] | None = None) -> NDArray[np.bool_]:
-        """Pixels of the original image (or of a copy in another size) whose centre lies within what was shown.
+        """Pixels of the original image (or of a copy of `size`) whose centre lies in the part that the model was shown.
 
         The others can have no evidence.
         """
@@ -143,20 +143,20 @@ class Geometry:
         """Scores of this view's visual tokens [..., tokens] at another view's cells [..., h, w]: stitch and warp."""
         rows, columns = anchor.grid
         in_place = self == anchor and len(self.panels) == 1
-        if in_place or self.tokens * rows * columns > _WHOLE:
+        if in_place or self.tokens * rows * columns > _MAX_ENTRIES:
             return self.warp_to(anchor, self.stitch(values))
         matrix = _reading(self, anchor, values.device, values.dtype)
         return (values @ matrix).view(*values.shape[:-1], rows, columns)
 
     def covers(self, anchor: Geometry) -> NDArray[np.bool_]:
-        """Valid cells of the anchor whose centre lies within what this view was shown."""
+        """Valid cells of the anchor whose centre lies in the part of the image that this view shows."""
         shown = np.zeros(anchor.grid, bool)
         shown[self._shows(anchor.canvas)] = True
         both = anchor.valid & shown
         return both if both.any() else anchor.valid
 
     def to_pixels(self, maps: NDArray[Any], size: tuple[int, int] | None = None) -> Floats:
-        """Maps [..., h, w] at the original image's size (or `size`); what the model never saw is 0."""
+        """Maps [..., h, w] at the original image's size (or `size`); parts that the model was not shown are 0."""
         frame = Panel(size or self.size, self._frame)
         upright, across = (m.astype(np.float32) for m in interpolation(self.canvas, frame, _extent(self)))
         rows, columns = self._shows(frame)
@@ -173,7 +173,7 @@ class Geometry:
         return max(left, Fraction(0)), max(top, Fraction(0)), min(right, width), min(bottom, height)
 
     def _shows(self, panel: Panel) -> tuple[slice, slice]:
-        """Rows and columns of a panel's cells with their centre within, not on the border of, what was shown."""
+        """Rows and columns of a panel's cells whose centre lies inside the shown part, not on its border."""
         (left, top, right, bottom), (rows, columns) = self._seen_box(), panel.grid
         x, y, end_x, end_y = panel.edges
         return _within(y, end_y, rows, top, bottom), _within(x, end_x, columns, left, right)
@@ -184,7 +184,7 @@ class Geometry:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Geometry:
-        """What `to_dict` wrote; files of earlier versions hold the boxes as floats only."""
+        """Read what `to_dict` wrote; files of earlier versions hold the boxes as floats only."""
         boxes = [[Fraction(e) for e in p["exact"]] if "exact" in p else p["box"] for p in data["panels"]]
         grids = [(p["grid"][0], p["grid"][1]) for p in data["panels"]]
         panels = tuple(Panel(grid, box) for grid, box in zip(grids, boxes, strict=True))
@@ -227,7 +227,7 @@ def interpolation(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Matrices [target rows, source rows] and [target columns, source columns] of the bilinear reading.
 
-    `extent` (first row, last row, first column, last column) keeps the reading off cells that hold padding only.
+    `extent` (first row, last row, first column, last column) excludes cells that hold padding only.
     """
     rows, columns = source.grid
     first_row, last_row, first_column, last_column = extent or (0, rows - 1, 0, columns - 1)
@@ -238,8 +238,8 @@ def interpolation(
 
 
 def _linear(at: NDArray[np.float64], cells: int, first: int, last: int) -> NDArray[np.float64]:
-    # rounding would leave 1e-17 of a neighbour where a centre meets a cell's, and min-max would make evidence of that
-    at = np.clip(np.round(at, _PLACES), first, last)
+    # where two centres coincide, a rounding error of 1e-17 would remain, and min-max would turn it into evidence
+    at = np.clip(np.round(at, _DECIMALS), first, last)
     low = np.minimum(np.floor(at).astype(int), max(last - 1, first))
     high = np.minimum(low + 1, last)
     matrix = np.zeros((len(at), cells))
@@ -258,7 +258,7 @@ def _centres(panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _exact(number: float | Fraction) -> Fraction:
-    return number if isinstance(number, Fraction) else Fraction(number).limit_denominator(_FINEST)
+    return number if isinstance(number, Fraction) else Fraction(number).limit_denominator(_MAX_DENOMINATOR)
 
 
 @lru_cache(maxsize=256)
@@ -271,7 +271,7 @@ def _inside(start: Fraction, stop: Fraction, cells: int, limit: int) -> tuple[Fr
 
 
 def _within(start: Fraction, stop: Fraction, cells: int, low: Fraction, high: Fraction) -> slice:
-    """Those of `cells` equal steps from start to stop whose centre lies between low and high, and on neither."""
+    """Those of `cells` equal steps from start to stop whose centre lies strictly between low and high."""
     step = (stop - start) / cells
     first = floor((low - start) / step - _HALF) + 1
     last = ceil((high - start) / step - _HALF)

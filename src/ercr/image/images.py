@@ -1,4 +1,4 @@
-"""The door for images: whatever comes in leaves as one upright RGB picture; never touches a model."""
+"""Loads images of every kind as upright RGB pictures; never runs a model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ercr.files.plain import read_plain
 from ercr.image.addresses import download, is_address
 from ercr.image.tensors import as_pixels, is_array
 
-# what browsers and cameras make; Pillow's other decoders are old, rarely used or call other programs (EPS)
+# formats of browsers and cameras; Pillow's other decoders are old, rarely used or call other programs (EPS)
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
 FORMAT_NAMES = "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
 MAX_PIXELS = 89_478_485  # Pillow's own warning level: a 256 MB picture
-MAX_BYTES = 2**29  # while a picture is decoded and converted; pictures of that many pixels fit but the deepest
+MAX_BYTES = 2**29  # of memory to decode and convert a picture; enough for MAX_PIXELS, except at high bit depths
 _STRIP = 2**20  # pixels that are converted at a time
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
 ImageLike = Any  # path, address, bytes, PIL image, array or tensor: checked at run time, with a readable error
@@ -88,13 +88,15 @@ def load_image(source: ImageLike) -> LoadedImage:
 
 def _read(path: Path) -> bytes:
     if str(path).startswith(("http:/", "https:/")):
-        raise ImageError(f"{path} is an address in the place of a file: give it as text, or download the image first.")
+        raise ImageError(
+            f"{path} is an address, but was given as a file path: give it as a string, or download the image first."
+        )
     return read_plain(path, error=ImageError)
 
 
 @lru_cache(maxsize=1)
 def readable_formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that can be decoded here."""
+    """Those of `FORMATS` that this installation can decode."""
     with contextlib.suppress(ImportError):
         from pillow_heif import register_heif_opener
 
@@ -104,7 +106,7 @@ def readable_formats() -> tuple[str, ...]:
 
 
 def open_picture(encoded: bytes, name: str, most: int | None = None) -> Image.Image:
-    """A picture file's header, of the formats allowed and within bounds; no pixel is decoded yet."""
+    """Open a picture of an allowed format and size; only its header is read, no pixel is decoded."""
     most = MAX_PIXELS if most is None else most
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,7 +118,7 @@ def open_picture(encoded: bytes, name: str, most: int | None = None) -> Image.Im
             raise ImageError(
                 f"{name} is not an image, or not a picture that can be read: use {FORMAT_NAMES}."
             ) from None
-        # Pillow's plugins raise many kinds of error on damaged files; all mean the same to a user.
+        # Pillow's plugins raise many kinds of errors for damaged files; all mean the same to a user
         except Exception as error:
             raise ImageError(f"{name} is damaged: {_reason(error)}.") from None
     check_size(image, name, most)
@@ -124,7 +126,7 @@ def open_picture(encoded: bytes, name: str, most: int | None = None) -> Image.Im
 
 
 def check_size(image: Image.Image, name: str, most: int) -> None:
-    """Refuse a picture whose pixels, or the memory they would take, are too many; asked before they are decoded."""
+    """Raise if a picture has too many pixels or would need too much memory; called before decoding."""
     if image.width * image.height > most:
         raise ImageError(_too_large(name, most, image.size))
     needed = image.width * image.height * _bytes_per_pixel(image)
@@ -136,11 +138,11 @@ def check_size(image: Image.Image, name: str, most: int) -> None:
 
 
 def _bytes_per_pixel(image: Image.Image) -> float:
-    """What decoding and converting hold at once: the pixels as Pillow keeps them, and as RGB where that is a copy."""
-    kept = 2 if image.mode.startswith("I;16") else 1 if image.mode in ("1", "L", "P") else 4
+    """Memory per pixel while decoding and converting: as Pillow stores it, plus RGB where that is a copy."""
+    stored = 2 if image.mode.startswith("I;16") else 1 if image.mode in ("1", "L", "P") else 4
     bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (8,))
-    deep = sum(bits) / 8 if max(bits) > 8 else 0  # a strip of a TIFF, which may be all of it, is unpacked first
-    return kept + deep + (0 if image.mode == "RGB" else 4)
+    unpacked = sum(bits) / 8 if max(bits) > 8 else 0  # TIFF unpacks a strip first, which may be the whole picture
+    return stored + unpacked + (0 if image.mode == "RGB" else 4)
 
 
 def decode(image: Image.Image, name: str) -> Image.Image:
@@ -159,23 +161,23 @@ def _decode(encoded: bytes, name: str) -> Image.Image:
 
 
 def _from_pillow(image: Image.Image) -> Image.Image:
-    """A picture that the caller opened; where its pixels are still in a file, that must be one we would have opened."""
+    """A picture that the caller opened; if it is not decoded yet, format and size are checked first."""
     name = "the image"
     if isinstance(image, ImageFile.ImageFile) and image.tile:
         if image.format not in (*readable_formats(), "MPO"):
-            raise ImageError(f"The image is {image.format}, which is not decoded here: use {FORMAT_NAMES}.")
+            raise ImageError(f"The image is {image.format}, a format that is not supported: use {FORMAT_NAMES}.")
         check_size(image, name, MAX_PIXELS)
     found = _to_rgb(_upright(decode(image, name), name), name)
     return found.copy() if found is image else found
 
 
 def _too_large(name: str, most: int, size: tuple[int, int] | None = None) -> str:
-    measure = f"{size[0]} x {size[1]} pixels" if size else "far more pixels"
+    measure = f"{size[0]} x {size[1]} pixels" if size else "too many pixels"
     return f"{name} has {measure}, and {most / 1e6:.4g} megapixels are allowed: scale it down first."
 
 
 def _reason(error: Exception) -> str:
-    """What a decoder said, as the end of a sentence."""
+    """A decoder's message as the end of a sentence."""
     said = " ".join(str(error).split()).rstrip(".")
     return said[:200] or type(error).__name__
 
@@ -189,12 +191,12 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """RGB as a viewer would see it: transparency over white, deep greyscale scaled instead of clipped."""
+    """RGB as an image viewer shows it: transparency over white, greyscale of high bit depth scaled, not clipped."""
     if image.width == 0 or image.height == 0:
         raise ImageError(f"{name} is empty.")
     try:
         if image.mode.startswith("I;16") or image.mode in ("I", "F"):
-            return _from_deep(image)
+            return _from_high_bit_depth(image)
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
             return _over_white(image)
         return image if image.mode == "RGB" else image.convert("RGB")
@@ -203,7 +205,7 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
 
 
 def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
-    """Parts of a picture of a few megabytes, from the top: what is made of them need not exist for all at once."""
+    """A picture in strips of a few megabytes, from the top, so that conversions need little memory."""
     rows = max(1, _STRIP // image.width)
     for top in range(0, image.height, rows):
         yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
@@ -212,21 +214,21 @@ def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
 def _over_white(image: Image.Image) -> Image.Image:
     whole = Image.new("RGB", image.size)
     for top, strip in _strips(image):
-        # Pillow has no direct way from this mode
+        # Pillow cannot convert this mode to RGBA directly
         layer = (strip.convert("LA") if strip.mode == "La" else strip).convert("RGBA")
         backdrop = Image.new("RGBA", layer.size, (255, 255, 255, 255))
         whole.paste(Image.alpha_composite(backdrop, layer).convert("RGB"), (0, top))
     return whole
 
 
-def _from_deep(image: Image.Image) -> Image.Image:
-    """Greyscale of 16 or 32 bits or floats to 8 bits, by the range its numbers are in."""
+def _from_high_bit_depth(image: Image.Image) -> Image.Image:
+    """Greyscale of 16 or 32 bits or floats as 8 bits, scaled by the range of its values."""
     top, kind = 0.0, np.dtype(np.uint8)
     for _, strip in _strips(image):
         values = np.asarray(strip)
         top, kind = max(top, float(_numbers(values).max())), values.dtype
     ceiling = 1.0 if kind.kind == "f" and top <= 1.0 else 255.0 if top <= 255.0 else max(65535.0, top)
-    # 16-bit files count to 65535 whatever their brightest pixel is
+    # the range of 16-bit files is 65535, whatever their brightest pixel is
     if kind.kind == "u" and kind.itemsize == 2:
         ceiling = 65535.0
     whole = Image.new("RGB", image.size)
@@ -237,7 +239,7 @@ def _from_deep(image: Image.Image) -> Image.Image:
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    with np.errstate(invalid="ignore"):  # a kind of NaN that processors signal
+    with np.errstate(invalid="ignore"):  # signalling NaNs
         return np.nan_to_num(values.astype(np.float64))
 
 
@@ -253,7 +255,7 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
     elif array.dtype == np.bool_:
         array = array.astype(np.uint8) * 255
     elif array.dtype == np.uint16 and array.ndim == 2:
-        return _from_deep(Image.fromarray(array))
+        return _from_high_bit_depth(Image.fromarray(array))
     elif array.dtype != np.uint8:
         raise ImageError(f"An image array must be uint8, or float between 0 and 1, not {array.dtype}.")
     return _to_rgb(Image.fromarray(np.ascontiguousarray(array)), "the array")

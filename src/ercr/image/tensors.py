@@ -1,4 +1,4 @@
-"""Pictures as arrays and tensors of any layout, as [H, W] or [H, W, channels] arrays; knows no file."""
+"""Converts arrays and tensors of any layout to [H, W] or [H, W, channels] arrays; reads no file."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _CHANNELS = (1, 3, 4)
 
 
 def is_array(source: object) -> bool:
-    """Whether a picture comes as numbers: of NumPy, torch, or whatever can become a NumPy array."""
+    """Whether an image is given as a NumPy array, a torch tensor or an object that converts to an array."""
     return isinstance(source, np.ndarray) or _is_tensor(source) or hasattr(source, "__array__")
 
 
 def as_pixels(source: Any) -> NDArray[Any]:
-    """The numbers with channels last; torch puts them first, and where both are possible its order is believed."""
-    first = _is_tensor(source)
-    array = _from_torch(source) if first else _from_any(source)
+    """The array with channels last; torch tensors are read as channels first where both orders are possible."""
+    channels_first = _is_tensor(source)
+    array = _from_torch(source) if channels_first else _from_any(source)
     if array.ndim == 4 and len(array) == 1:
         array = array[0]
     if array.ndim == 4:
-        raise ImageError(f"One image is explained at a time: give one of the {len(array)} of this array.")
+        raise ImageError(f"The array holds {len(array)} images, and one is explained at a time: give one of them.")
     if array.ndim != 3:
         return array
-    if first:
+    if channels_first:
         return np.moveaxis(array, 0, -1) if array.shape[0] in _CHANNELS else array
     return np.moveaxis(array, 0, -1) if array.shape[0] in (1, 3) and array.shape[2] not in _CHANNELS else array
 
 
 def _is_tensor(source: object) -> bool:
-    torch = sys.modules.get("torch")  # a tensor exists only where torch was imported
+    torch = sys.modules.get("torch")  # without torch imported there can be no tensor
     return torch is not None and isinstance(source, torch.Tensor)
 
 
@@ -49,5 +49,5 @@ def _from_torch(tensor: Any) -> NDArray[Any]:
 def _from_any(source: Any) -> NDArray[Any]:
     try:
         return np.asarray(source)
-    except Exception as error:  # whatever another library's conversion raises
+    except Exception as error:  # conversions of other libraries can raise anything
         raise ImageError(f"The array cannot be read: {' '.join(str(error).split())}.") from None

@@ -1,4 +1,4 @@
-"""Tokens and words with their maps, as data: what pictures, scores and files are made of; knows none of them."""
+"""Tokens and words with their maps, as data for rendering, metrics and files; knows none of these."""
 
 from ercr.words.maps import Candidate, ContextWord, Token, Which, Word, WordMaps
 

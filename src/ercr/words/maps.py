@@ -1,4 +1,4 @@
-"""Tokens, words, their maps and where they came from: pure data, and how a word is found in it."""
+"""Tokens, words, their maps and their provenance: plain data, and how to find a word in it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Word:
 
     @property
     def probability(self) -> float:
-        """Of the whole word given what came before it."""
+        """Probability of the whole word given the text before it."""
         return float(np.prod([token.probability for token in self.tokens]))
 
     @property
@@ -62,7 +62,7 @@ class Word:
         return float(self.map.max(initial=0.0))
 
 
-Which = str | int | tuple[int, int] | Word | None  # how a word, a phrase or the whole answer is named
+Which = str | int | tuple[int, int] | Word | None  # how callers refer to a word, a phrase or the whole answer (None)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class WordMaps:
     beta: Floats | None = None  # [S]
     relevance: Floats | None = None  # [S, S]
 
-    # what was said
+    # texts
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -125,15 +125,15 @@ class WordMaps:
         tokens = self.tokens if kind == "answer" else self.prompt_tokens
         groups = group([t.text for t in tokens], _turns(tokens))
         words = [self._merge([tokens[i] for i in indices], subwords) for indices in groups]
-        spoken = [word for word in words if word.text]
-        return tuple(Word(w.text, w.tokens, w.map, index) for index, w in enumerate(spoken))
+        visible = [word for word in words if word.text]
+        return tuple(Word(w.text, w.tokens, w.map, index) for index, w in enumerate(visible))
 
     def _merge(self, tokens: Sequence[Token], subwords: Subwords) -> Word:
         stack = self.maps[[t.row for t in tokens]]
         text = "".join(t.text for t in tokens).strip()
         return Word(text, tuple(tokens), np.asarray(merge_maps(stack, subwords), np.float32))
 
-    # finding a word
+    # finding words
 
     def word(self, which: str | int, occurrence: int = 0, subwords: Subwords = "max") -> Word:
         """A word by its text (any case; several words make a phrase) or by its index."""
@@ -144,7 +144,7 @@ class WordMaps:
             return words[which]
         wanted = [w.lower() for w in which.split()]
         said = [w.text.lower() for w in words]
-        # 'dog' is said in '"dog'
+        # 'dog' also finds '"dog'
         bare = [text.lower() or whole for text, whole in zip(bare_texts(words), said, strict=True)]
         starts = range(len(said) - len(wanted) + 1) if wanted else ()
         found = [i for i in starts if wanted in (said[i : i + len(wanted)], bare[i : i + len(wanted)])]
@@ -157,7 +157,7 @@ class WordMaps:
         return words[start] if len(wanted) == 1 else self.phrase(start, start + len(wanted), subwords)
 
     def phrase(self, start: int, stop: int, subwords: Subwords = "max") -> Word:
-        """The words start..stop-1 read as one; the map is merged over all their tokens."""
+        """The words start..stop-1 as one; the map is merged over all their tokens."""
         words = self.words
         if not 0 <= start < stop <= len(words):
             raise InputError(f"A phrase needs 0 <= start < stop <= {len(words)}, not {start} and {stop}.")
@@ -165,7 +165,7 @@ class WordMaps:
         return self._merge(tokens, subwords)
 
     def sentence(self, subwords: Subwords = "max") -> Word:
-        """The whole answer read as one."""
+        """The whole answer as one word."""
         if not self.words:
             raise InputError("The model said nothing, so there is no sentence to show.")
         return self.phrase(0, len(self.words), subwords)
@@ -183,7 +183,7 @@ class WordMaps:
         ]
         return float(self.beta[row]), entries
 
-    # on the image
+    # maps on the image
 
     def heatmap(self, which: Which = None, subwords: Subwords = "max") -> Floats:
         """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""

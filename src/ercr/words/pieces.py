@@ -1,4 +1,4 @@
-"""Token ids to text pieces and words; pure functions over a tokenizer's decoding."""
+"""From token ids to pieces of text and words; pure functions of a tokenizer's `decode`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CJK = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), 
 def pieces(decode: Decode, ids: Sequence[int], complete: bool = True) -> list[str]:
     """What each token adds to the text; a token that ends inside a character adds nothing.
 
-    Decoding a token alone loses its leading space in some tokenizers, so each is decoded behind the piece before it.
-    If the text is not complete, its last character may still be open, too.
+    Some tokenizers drop the leading space of a token that is decoded alone, so each is decoded after the piece before
+    it. If the text is not complete, its last character may be incomplete, too.
     """
     result: list[str] = []
-    start = done = 0  # the piece before the open one is ids[start:done]
+    start = done = 0  # the last complete piece is ids[start:done]
     before = ""
     for index in range(len(ids)):
         text = decode(tuple(ids[start : index + 1]))

@@ -1,4 +1,4 @@
-"""The small models by name; they are a distribution of their own, `ercr-zoo`."""
+"""The packaged models by name; they are in a separate distribution, `ercr-zoo`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from pathlib import Path
 
 from ercr.errors import CheckpointError, missing, nearest
 
-DEFAULT = "scenes-qwen2vl"  # of drawn scenes; ercr.zoo.defaults says when it is taken
+DEFAULT = "scenes-qwen2vl"  # for drawn scenes; ercr.zoo.defaults says when it is used
 PHOTOS = "photo-mini"
 
 
 def packaged() -> dict[str, Path]:
     """Names and folders of the packaged models; none where `ercr-zoo` is not installed."""
     found = find_spec("ercr_zoo")
-    homes = [Path(place) for place in found.submodule_search_locations or []] if found is not None else []
-    return {folder.name: folder for home in homes for folder in sorted(home.iterdir()) if _is_model(folder)}
+    package_folders = [Path(place) for place in found.submodule_search_locations or []] if found is not None else []
+    return {folder.name: folder for home in package_folders for folder in sorted(home.iterdir()) if _is_model(folder)}
 
 
 def _is_model(folder: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
-def for_scenes() -> list[str]:
-    """Names of the packaged models that know drawn pictures."""
+def scene_models() -> list[str]:
+    """Names of the packaged models for drawn scenes."""
     return [name for name in packaged() if name.startswith("scenes-")]
 
 
-def for_photos() -> str | None:
-    """The packaged model that knows photographs, where the language model it builds on is at hand."""
+def photo_model() -> str | None:
+    """The packaged model for photographs, or None if the language model that it is based on is not available."""
     from ercr.models.updates import base_at_hand
 
     folder = packaged().get(PHOTOS)
     return PHOTOS if folder is not None and base_at_hand(folder) else None
 
 
-def way_to_photos() -> str:
-    """The commands that bring what the model for photographs builds on."""
+def photo_install_hint() -> str:
+    """The commands that install what the model for photographs needs."""
     from ercr.models.updates import way_to_get_base
 
     folder = packaged().get(PHOTOS)
@@ -44,7 +44,7 @@ def way_to_photos() -> str:
 
 
 def locate(name: str) -> str:
-    """The folder of a packaged model; any other name is left to be a folder or a hub id."""
+    """The folder of a packaged model; a folder or a hub id is returned as it is."""
     known = packaged()
     if name in known:
         return str(known[name])

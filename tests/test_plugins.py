@@ -51,7 +51,7 @@ print(json.dumps({
     "power": resolve("sharp:power=3")[1].power,
     "family": adapter_class("vipllava").family,
     "reference": dataset[0].references[0],
-    "plugins": plan.settings(dataset)["plugins"],
+    "plugins": plan.settings(dataset).get("plugins"),
 }))
 """
 

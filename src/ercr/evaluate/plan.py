@@ -84,6 +84,7 @@ class Plan:
         device = kind if kind in ("cpu", "cuda") else "auto"
         model = {"name": self.model, "revision": self.revision, "dtype": self.dtype, "device": device}
         count, protocol = self.count(dataset), Protocol.parse(self.protocol)
+        others = plugins.used()
         fingerprint = dataset.fingerprint(count) if isinstance(dataset, Samples) else _fingerprint(dataset[:count])
         return {
             "format": FORMAT,
@@ -103,7 +104,7 @@ class Plan:
             "maps": self.maps,
             "part_size": self.part_size,
             "versions": _versions(),
-            "plugins": plugins.used(),
+            **({"plugins": others} if others else {}),
         }
 
 

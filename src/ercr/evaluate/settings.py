@@ -15,6 +15,7 @@ FORMAT = 2  # since 2 settings, parts and rows carry checksums
 _CHECKSUM = "checksum"
 # only for people to read: the fingerprint decides whether the dataset is the same
 _INFORMATIVE = "dataset.spec"
+_PLUGINS = "plugins"  # named only where there are any; runs from before there were plugins have none
 
 
 def with_checksum(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,10 +56,14 @@ def _checksum(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def differences(old: Any, new: Any, name: str = "") -> list[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """One text `name was …, is now …` per difference; keys that only `old` has (of the loaded model) are ignored."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        inner = [differences(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
+    return _compare({_PLUGINS: {}, **old}, {_PLUGINS: {}, **new}, "")
+
+
+def _compare(old: Any, new: Any, name: str) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict) and name != _PLUGINS:
+        inner = [_compare(old.get(key), value, f"{name}.{key}".lstrip(".")) for key, value in new.items()]
         return [line for lines in inner for line in lines]
     return (
         [] if old == new or name in (_INFORMATIVE, _CHECKSUM) else [f"{name} was {_shown(old)}, is now {_shown(new)}"]
@@ -68,4 +73,6 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_shown(item) for item in value) or "nothing"
-    return str(value["spec"] if isinstance(value, dict) and "spec" in value else value)
+    if isinstance(value, dict) and "spec" not in value:
+        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) or "nothing"
+    return str(value["spec"] if isinstance(value, dict) else value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from PIL import Image
 
 import ercr
-from ercr.errors import InputError
+from ercr.errors import InputError, UnsupportedModel
 
+FAMILIES = ("qwen2_vl", "llava", "internvl")
 PICTURE = Image.new("RGB", (56, 56))
 
 
@@ -31,3 +33,32 @@ def test_a_name_instead_of_a_model_is_told_where_to_go():
 def test_decoding_options_are_checked_before_the_model_runs(load, options, told):
     with pytest.raises(InputError, match=told):
         load("qwen2_vl").explain(PICTURE, answer="a", **options)
+
+
+@pytest.mark.parametrize(("of", "other"), [(a, b) for a in FAMILIES for b in FAMILIES if a != b])
+def test_a_processor_of_another_model_is_refused_before_anything_runs(load, of, other):
+    """Made for another family: each part alone would fail somewhere inside, in its own words."""
+    mine, foreign = load(of).adapter, load(other).adapter
+    with pytest.raises(InputError, match=r"image processor .* does not take: pass the model's own processor"):
+        ercr.Explainer(mine.model, (mine.tokenizer, foreign.image_processor))
+    with pytest.raises(InputError, match="tokenizer does not belong to this model"):
+        ercr.Explainer(mine.model, (foreign.tokenizer, mine.image_processor))
+
+
+class Packed(torch.nn.Module):
+    """A language head whose weights are no matrix of numbers; some quantised layers have a method there."""
+
+    def weight(self):
+        return None
+
+
+@pytest.mark.parametrize("kind", ["a method", "8-bit numbers", "no head"])
+def test_a_head_that_cannot_be_read_is_refused(load, monkeypatch, kind):
+    adapter = load("llava").adapter
+    rows, width = adapter.head.weight.shape
+    eight = torch.nn.Linear(width, rows, bias=False)
+    eight.weight = torch.nn.Parameter(torch.zeros(rows, width, dtype=torch.int8), requires_grad=False)
+    head = {"a method": Packed(), "8-bit numbers": eight, "no head": None}[kind]
+    monkeypatch.setattr(adapter.model, "get_output_embeddings", lambda: head)
+    with pytest.raises(UnsupportedModel, match="no language head" if head is None else "head is quantised .*lm_head"):
+        ercr.Explainer(adapter.model, (adapter.tokenizer, adapter.image_processor))

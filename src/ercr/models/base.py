@@ -75,6 +75,10 @@ class Adapter(ABC):
 
     # what differs between families
 
+    def takes(self, pixels: dict[str, Tensor]) -> bool:
+        """Whether the vision tower takes image tensors of this shape; another family's processor makes others."""
+        return True
+
     @abstractmethod
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
         """The official image processor's tensors and where their tokens lie."""

@@ -14,6 +14,7 @@ from typing import Any
 from ercr.errors import CheckpointError, InputError
 from ercr.models.base import Adapter
 from ercr.models.convert import must_be_converted
+from ercr.models.fit import check_fit
 from ercr.models.registry import adapter_class
 from ercr.models.updates import is_update, load_updated
 
@@ -49,7 +50,7 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
         else:
             options = {**source, **model_options, "use_safetensors": True}
             model = AutoModelForImageTextToText.from_pretrained(name, config=config, **options)
-    return adapter(model.eval(), *parts)
+    return check_fit(adapter(model.eval(), *parts))
 
 
 def _source(revision: str | None) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
         if not name:
             raise InputError("This model came from no checkpoint: pass its processor, too.")
         with _translated_errors(name):
-            return adapter(model.eval(), *_load_parts(name, None))
+            return check_fit(adapter(model.eval(), *_load_parts(name, None)))
     if isinstance(processor, tuple):
         tokenizer, image_processor = processor
         template = getattr(tokenizer, "chat_template", None)
@@ -118,7 +119,7 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
         raise InputError("Pass the model's processor, or a pair (tokenizer, image_processor).")
     if isinstance(template, dict):
         template = template.get("default")
-    return adapter(model.eval(), tokenizer, image_processor, template)
+    return check_fit(adapter(model.eval(), tokenizer, image_processor, template))
 
 
 def _check_folder(folder: Path) -> None:

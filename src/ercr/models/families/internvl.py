@@ -43,6 +43,11 @@ class InternVL(Adapter):
         ratio = self.config.downsample_ratio
         return int(canvas[0] // patch_h * ratio), int(canvas[1] // patch_w * ratio)
 
+    def takes(self, pixels: dict[str, Tensor]) -> bool:
+        size = self.config.vision_config.image_size
+        canvas = tuple(size) if isinstance(size, list | tuple) else (size, size)
+        return pixels["pixel_values"].shape[-2:] == canvas
+
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
         """The image squeezed onto rows x columns tiles, then a thumbnail where there is more than one tile."""
         # the official processor tiles by default, whatever the image processor's own file says

@@ -53,6 +53,11 @@ class Llava(Adapter):
     def _pads(self) -> bool:
         return bool(getattr(self.image_processor, "do_pad", False))
 
+    def takes(self, pixels: dict[str, Tensor]) -> bool:
+        vision, shape = self.config.vision_config, pixels["pixel_values"].shape
+        size = shape[-1] if getattr(vision, "any_size", False) else vision.image_size
+        return len(shape) == 4 and shape[0] == 1 and shape[-2:] == (size, size)
+
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
         return self._official(image, self._edge)
 

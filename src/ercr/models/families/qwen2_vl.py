@@ -31,6 +31,12 @@ class Qwen2VL(Adapter):
     def image_token(self) -> str:
         return str(getattr(self.tokenizer, "image_token", None) or "<|image_pad|>")
 
+    def takes(self, pixels: dict[str, Tensor]) -> bool:
+        vision = self.config.vision_config
+        channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+        values = channels * vision.temporal_patch_size * vision.patch_size**2  # of a patch
+        return bool(pixels["pixel_values"].shape[-1] == values and self._merge == vision.spatial_merge_size)
+
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
         return self._process(image, image.size)
 

@@ -266,3 +266,8 @@ def test_many_maps_are_enlarged_at_once_and_tiled_layouts_survive_plain_data():
     np.testing.assert_allclose(found[1, 2], geometry.to_pixels(maps[1, 2]), atol=1e-6)
     tiled = Geometry((20, 60), tuple(Panel((2, 2), (20 * c, 0, 20 * c + 20, 20)) for c in range(3)), (1, 3))
     assert Geometry.from_dict(tiled.to_dict()) == tiled
+
+
+def test_a_view_of_the_whole_picture_covers_all_cells_of_a_small_crop():
+    whole, crop = (Geometry((30, 40), (Panel((4, 4), box),)) for box in ((0, 0, 40, 30), (15, 10, 25, 20)))
+    assert whole.covers(crop).all()

@@ -84,7 +84,7 @@ def test_of_several_splits_one_is_chosen(tmp_path):
     assert open_dataset(f"coco:{tmp_path},split=train2017")[0].references == ("a dog",)
     with pytest.raises(InputError, match=r"no split 'val2071'.*Did you mean 'val2017'"):
         open_dataset(f"coco:{tmp_path},split=val2071")
-    with pytest.raises(InputError, match=r"no option 'spilt'.*Did you mean 'split'"):
+    with pytest.raises(InputError, match=r"no dataset option 'spilt'.*Did you mean 'split'"):
         open_dataset(f"coco:{tmp_path},spilt=val2017")
     shutil.rmtree(tmp_path / "train2017")  # annotations come for both, pictures often for one
     assert open_dataset(f"coco:{tmp_path}")[0].references == ()

@@ -1,1 +1,1 @@
-"""What explaining costs, measured: every row of a table in the same run, beside what the public TAM code does."""
+"""Measures the cost of explaining: all rows of a table in one run, compared with the public TAM code."""

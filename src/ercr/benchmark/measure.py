@@ -1,4 +1,4 @@
-"""One measurement: seconds, peak memory, counted operations and passes of a function; it knows no model's name."""
+"""Measures seconds, peak memory, operations and forward passes of a function; knows no model by name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def time_of(function: Callable[[], object], device: torch.device, repeats: int =
 
 
 def together(functions: Mapping[str, Callable[[], object]], device: torch.device, repeats: int = 5) -> dict[str, Cost]:
-    """Costs of several functions, measured in turns, so that a busy moment of the machine falls on all alike."""
+    """Costs of several functions, measured in turns, so that a busy moment of the machine affects all of them."""
     alone = {name: time_of(function, device, repeats=1, warm=2) for name, function in functions.items()}
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
@@ -62,7 +62,7 @@ def together(functions: Mapping[str, Callable[[], object]], device: torch.device
 
 
 def operations(function: Callable[[], object]) -> float:
-    """Floating-point operations by torch's own counter; captured graphs are invisible to it."""
+    """Floating-point operations by torch's counter, which does not see captured CUDA graphs."""
     from torch.utils.flop_counter import FlopCounterMode
 
     names = [f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")]
@@ -80,7 +80,7 @@ def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) 
 
 
 def passes(adapter: Adapter, function: Callable[[], object]) -> int:
-    """How often the decoder read more than one position."""
+    """Number of forward passes of the decoder over more than one position."""
     lengths: list[int] = []
     hook = adapter.final_norm.register_forward_hook(lambda module, args, out: lengths.append(out.shape[-2]))
     try:
@@ -91,7 +91,7 @@ def passes(adapter: Adapter, function: Callable[[], object]) -> int:
 
 
 def device_time(function: Callable[[], object], device: torch.device, repeats: int = 3) -> float:
-    """Seconds on the device's own clock (on a CPU, by the wall)."""
+    """Seconds on the device's clock (on a CPU: wall-clock time)."""
     if device.type != "cuda":
         return time_of(function, device, repeats, 1).seconds
     function()

@@ -3,8 +3,8 @@
 It generates with all hidden states kept and multiplies every position with the whole vocabulary. Then each text token,
 first the prompt's, then the answer's, is one call: decode and tokenise the texts again, read the token's scores at all
 positions, fit the interference of the earlier tokens with a scalar search, find the three best candidates, and filter
-the map window by window in Python. The figures of `tam(compat=True)` agree with the script to the bit; this file
-agrees with it in what is computed, and how often.
+the map window by window in Python. The maps of `tam(compat=True)` are bit-identical to the
+script's; this file only repeats the same computations equally often.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 
 @torch.no_grad()
 def explain(adapter: Adapter, prepared: Prepared, tokens: int) -> list[NDArray[np.uint8]]:
-    """A map per text token, made the public way."""
+    """A map per text token, computed as the public script does."""
     inputs = adapter.collate([prepared], int(adapter.tokenizer.pad_token_id))
     out = adapter.model.generate(
         **inputs,
@@ -54,7 +54,7 @@ def explain(adapter: Adapter, prepared: Prepared, tokens: int) -> list[NDArray[n
 
 
 def _strings(adapter: Adapter, ids: list[int], prompt: list[int], start: int) -> list[str]:
-    """The strings of prompt and answer, found anew for every token."""
+    """The strings of prompt and answer, tokenised again for every token."""
     found = [adapter.tokenizer.tokenize(adapter.tokenizer.decode(p)) for p in ([ids[i] for i in prompt], ids[start:])]
     return [*(found[0] + [""] * len(prompt))[: len(prompt)], *found[1]]
 

@@ -1,4 +1,4 @@
-"""The rows of the efficiency table, and how time and memory grow; each function measures and returns plain data."""
+"""Rows of the efficiency table, and growth of time and memory; each function measures and returns plain data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = dict[str, Any]  # of benchmark.json
 Document = dict[str, Any]  # the whole file
 PUBLIC, PLAIN, STATIC = "TAM, public code", "plain generate", "plain generate, static cache"
 TABLE = {"PCR only": "ercr:views=1", "ER only": "ercr:context=none", "ERCR": "ercr"}  # the paper's rows
-PEAK = 790e12  # dense bfloat16 operations a second that an H200 is given credit for
+PEAK = 790e12  # dense bfloat16 operations a second, assumed for an H200
 
 
 def picture(grid: tuple[int, int], cell: int, seed: int = 0) -> Image.Image:
@@ -40,7 +40,7 @@ def picture(grid: tuple[int, int], cell: int, seed: int = 0) -> Image.Image:
 
 @contextmanager
 def allowing(adapter: Adapter, image: Image.Image) -> Iterator[None]:
-    """Let a picture of this size keep it, where a family limits the area of pictures; afterwards the limit is back."""
+    """Raise a family's limit on the area of pictures for this picture, and restore it afterwards."""
     processor: Any = adapter.image_processor
     size: Any = getattr(processor, "size", None)
     limits = dict(size or {})
@@ -56,13 +56,13 @@ def allowing(adapter: Adapter, image: Image.Image) -> Iterator[None]:
 
 
 class Bench:
-    """An explainer with one prepared picture; every figure leaves preparing pictures out unless it says otherwise."""
+    """An explainer with one prepared picture; times exclude preparing pictures unless stated otherwise."""
 
     def __init__(self, explainer: Explainer, image: Image.Image, tokens: int, repeats: int = 5) -> None:
         self.explainer, self.adapter = explainer, explainer.adapter
         self.device = explainer.adapter.device
         self.image, self.tokens, self.repeats = load_image(image), tokens, repeats
-        never = vocabulary_size(self.adapter)  # no token has this number, so no answer ends early
+        never = vocabulary_size(self.adapter)  # no token has this id, so no answer ends early
         ends = self.adapter.model.generation_config.eos_token_id
         self._unending = {} if ends is None else {"eos_token_id": never}
         self.options = explainer._generation(tokens, self._unending or None)
@@ -86,7 +86,7 @@ class Bench:
 
 
 def table(bench: Bench, methods: Sequence[str]) -> dict[str, Row]:
-    """Figures of every row by its name, the public code first; `overhead` is over it."""
+    """All rows by name, the public code first; `overhead` is relative to it."""
     functions = {PUBLIC: bench.public(), PLAIN: bench.generate()}
     functions |= {name: bench.explain(method) for name, method in {**TABLE, **{m: m for m in methods}}.items()}
     costs = together(functions, bench.device, bench.repeats)
@@ -98,7 +98,7 @@ def table(bench: Bench, methods: Sequence[str]) -> dict[str, Row]:
 
 
 def compiled(bench: Bench, plain: Cost, public: float) -> dict[str, Row]:
-    """Rows of the captured mode, once the model is in it; `plain` is what generating with a static cache takes."""
+    """Rows of a model that uses CUDA graphs; `plain` is the cost of `generate` with a static cache."""
     functions = {"CAM, compiled": bench.explain("cam"), "ERCR, compiled": bench.explain("ercr")}
     costs = together(functions, bench.device, bench.repeats)
     base = Cost(public, (public, public), None)
@@ -116,7 +116,7 @@ def _row(cost: Cost, public: Cost, plain: Cost) -> Row:
 
 
 def bulk(bench: Bench, sizes: Sequence[int], number: int, method: str = "ercr") -> Iterator[Row]:
-    """Images a second by batch size: with pictures prepared before, and from pictures in memory to explanations."""
+    """Images a second by batch size: with pictures prepared in advance, and from pictures in memory."""
     for size in sizes:
         ready = time_of(bench.explain(method, size), bench.device, repeats=2, warm=1)
         row = {"batch": size, "images_per_second": size / ready.seconds, "memory_gb": ready.memory_gb}
@@ -140,9 +140,9 @@ def _whole(bench: Bench, images: list[Image.Image], method: str, size: BatchSize
 
 @torch.no_grad()
 def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None = None) -> Row:
-    """Time on the device of all passes over pictures and prompts, over what their operations need at best.
+    """Device time of all passes over pictures and prompts, and its ratio to the minimum time for their operations.
 
-    Operations cannot be counted in compiled modules: `flops` then says what the same passes took before.
+    Operations cannot be counted in compiled modules: `flops` then gives the count of the same eager passes.
     """
     sample, adapter = bench.sample(method), bench.adapter
     shown = [sample.prepared, *sample.views.values()]

@@ -38,7 +38,7 @@ _GROWTH = {
     "views": (1, 2, 3, 4, 6, 8),
     "residual": (16, 64, 256, 1024),
 }
-_LONG = 256  # tokens of an answer that takes seconds to generate alone
+_LONG = 256  # tokens of an answer that is too long to generate alone
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Wanted:
     repeats: int = 5
     batches: Sequence[int] = (1, 8)
     images: int = 32  # of the runs from pictures to explanations
-    captured: bool = False  # also the mode of captured graphs
+    captured: bool = False  # also measure with CUDA graphs
     growth: bool = False
 
 
 def benchmark(
     explainer: Explainer, wanted: Wanted, say: Say = lambda text: None, keep: Keep = lambda document: None
 ) -> Document:
-    """Every figure from one model in one process; the captured mode comes last, because it changes the model.
+    """All measurements of one model in one process; CUDA graphs come last, because they change the model.
 
-    `say` hears what is measured next, `keep` gets what is measured so far.
+    `say` is called with the next step, `keep` with the results so far.
     """
     bench = Bench(explainer, picture(wanted.grid, wanted.cell), wanted.tokens, wanted.repeats)
     document = _head(bench, wanted)
@@ -156,8 +156,8 @@ def _first(bench: Bench) -> Explanation:
 def answers(found: Found, bench: Bench, say: Say) -> None:
     """Seconds and peak memory of ERCR by the length of the answer.
 
-    Generating long ones alone would take minutes. Once the model is in the captured mode, none are generated alone:
-    parts of it are compiled then, and `generate` would run in neither mode.
+    Plain generation of long answers would take minutes and is not measured. With CUDA graphs it is never measured:
+    parts of the model are compiled then, and `generate` would run in neither mode.
     """
     captured = bench.adapter.compiled is not None
     for tokens in _GROWTH["answer"]:

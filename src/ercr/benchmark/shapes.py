@@ -1,4 +1,4 @@
-"""Models of random weights in the shape of real ones, for measuring time and memory without a download."""
+"""Models with random weights in the shapes of published ones, to measure time and memory without a download."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Parts = tuple[Any, Any, Any]  # configuration, tokenizer, image processor
 
 
 def tokenizer(image: str, wrapped: str, named: dict[str, str]) -> Any:
-    """A byte-level tokenizer without merges: text costs a token a letter, which no measurement here depends on."""
+    """A byte-level tokenizer without merges: each letter is one token, which does not affect the measurements."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -154,7 +154,7 @@ SHAPES: dict[str, Callable[[], Parts]] = {
 
 
 def random_adapter(shape: str, device: str, dtype: torch.dtype) -> Adapter:
-    """A model of random weights behind its family's adapter; it speaks until it is told to stop."""
+    """A model with random weights in its family's adapter; it has no end token, so answers have full length."""
     from transformers import AutoModelForImageTextToText
 
     if shape not in SHAPES:

@@ -19,7 +19,7 @@ _AXES = {
 _BATCH = "batch size"
 FILES = ("benchmark.json", "benchmark.md", "bulk.png", *(f"growth-{kind}.png" for kind in _AXES))
 _UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
-_STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # told apart in grey, too
+_STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # distinct also in greyscale
 
 
 def markdown(document: Document) -> str:
@@ -137,14 +137,14 @@ def _growth_lines(kind: str, rows: list[Row], what: str) -> dict[str, Points]:
 
 
 def _readable(unit: str, lines: dict[str, Points]) -> tuple[str, dict[str, Points]]:
-    """Milliseconds where seconds would be small fractions."""
+    """Milliseconds instead of seconds for short times."""
     if unit != _UNITS["seconds"] or max((y for points in lines.values() for _, y in points), default=1.0) >= 0.1:
         return unit, lines
     return "milliseconds", {label: [(x, 1000 * y) for x, y in points] for label, points in lines.items()}
 
 
 def _draw(path: Path, title: str, across: str, panels: dict[str, dict[str, Points]]) -> Path:
-    """A panel for each unit that something was measured in, side by side."""
+    """One panel per unit, side by side."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Pictures with questions and exact labels, all as one sample type; nothing here runs a model."""
+"""Datasets of pictures with prompts and labels, all with one sample type; nothing here runs a model."""
 
 from typing import TYPE_CHECKING
 

@@ -29,7 +29,7 @@ _SHORTER = {(37, "sports ball"): "ball", (46, "wine glass"): "glass"}  # as the 
 
 
 class Coco(Samples):
-    """One sample per image of an instances file; where pictures and masks lie is left to the layouts."""
+    """One sample per image of an instances file; subclasses know where pictures and masks are stored."""
 
     def __init__(self, root: Path, instances: Path, captions: Path | None) -> None:
         self.root, self.files = root, [file for file in (instances, captions) if file is not None]
@@ -49,10 +49,10 @@ class Coco(Samples):
         self.categories = {id_: _SHORTER.get((id_, name), name) for id_, name in names.items()}
 
     def _read(self, listed: Any) -> None:
-        """What else a layout needs of the instances file."""
+        """Read what else a layout needs from the instances file."""
 
     def _numbers(self, ids: list[Any]) -> dict[Any, int]:
-        """The number that stands for each category in label pictures: its own."""
+        """The value of each category in label pictures: its own id."""
         return {id_: category_id(id_) for id_ in ids}
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Annotated(Coco):
         super().__init__(root, instances, captions)
 
     def _numbers(self, ids: list[Any]) -> dict[Any, int]:
-        """Their own, unless one is 0, which is the background, or does not fit."""
+        """Their own ids, or new numbers if an id is 0 (the background) or above 255."""
         if all(isinstance(id_, int) and 0 < id_ <= 255 for id_ in ids):
             return {id_: id_ for id_ in ids}
         return {id_: category_id(number) for number, id_ in enumerate(dict.fromkeys(ids), 1)}
@@ -133,12 +133,12 @@ class Annotated(Coco):
             return draw(drawn, size)
         except InputError:
             raise
-        except Exception as error:  # pycocotools raises what it likes
+        except Exception as error:  # pycocotools raises many types of errors
             raise InputError(f"An annotation of image {id_} in {self.files[0]} is not COCO's: {error!r}.") from None
 
 
 def _image_id(image: Any) -> int | None:
-    """The id of an image's entry; None where the entry is damaged, which spoils that sample only."""
+    """The id in an image's entry; None if the entry is damaged, so that only this sample fails."""
     try:
         return int(image["id"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -169,17 +169,17 @@ def _has(root: Path, name: str) -> bool:
 
 
 def _splits(root: Path) -> dict[str, Path]:
-    """The instances files by what stands behind `instances_`; those with pictures, where any has."""
+    """The instances files by split name; only those with pictures, if any split has pictures."""
     files = [*(root / "annotations").glob("instances_*.json"), *root.glob("instances_*.json")]
     found = {file.stem.removeprefix("instances_"): file for file in reversed(files)}
     return {name: file for name, file in found.items() if _pictures(root, name)} or found
 
 
 def _pictures(root: Path, split: str) -> Path | None:
-    """The folder of a split's pictures, by its names in the wild."""
+    """The folder of a split's pictures, under one of its usual names."""
     places = [root / split, root / "images" / split, root / "image" / split]
     found = [place for place in places if place.is_dir()]
-    plain = root / "images"  # of all splits
+    plain = root / "images"  # shared by all splits
     if not found and plain.is_dir() and any(file.is_file() for file in plain.iterdir()):
         found = [plain]
     return found[0] if found else None

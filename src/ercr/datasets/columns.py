@@ -1,4 +1,4 @@
-"""Which column of a table holds what: as the user names them, else by their types and usual names."""
+"""Finds the column for each role: as the user names it, else by its type and usual names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOXES, CATEGORY, OUTLINE = (
 
 @dataclass(frozen=True)
 class Columns:
-    """The column of every role, None where the table has none."""
+    """The column for each role; None if the table has none."""
 
     image: str
     id: str | None = None
@@ -42,10 +42,10 @@ class Columns:
 
 
 def choose_columns(types: Mapping[str, Any], features: Mapping[str, Any], given: Mapping[str, str]) -> Columns:
-    """The columns that were named, and guesses for all other roles."""
+    """The columns that the user named, and guesses for all other roles."""
     for role, name in given.items():
         if name not in types:
-            raise InputError(f"There is no column {name!r} for {role}; {_told(types)}.{nearest(name, types)}")
+            raise InputError(f"There is no column {name!r} for {role}; {_listing(types)}.{nearest(name, types)}")
     pictures = [name for name in types if is_picture(types[name], features.get(name))]
     found: dict[str, str | None] = {
         "id": _named("id", types, lambda name: _is(types[name], "string", "integer")),
@@ -53,14 +53,14 @@ def choose_columns(types: Mapping[str, Any], features: Mapping[str, Any], given:
         "captions": _named("captions", types, lambda name: _is_text(types[name])),
         "prompt": _named("prompt", types, lambda name: _is(types[name], "string")),
         "categories": _named("categories", types, lambda name: True),
-        "objects": _named("objects", types, lambda name: _holds_things(types[name])),
+        "objects": _named("objects", types, lambda name: _holds_objects(types[name])),
     }
     if found["image"] is None and len(pictures) == 1:
         found["image"] = pictures[0]
     lists = [name for name in types if _is(types[name], "list") and _is_text(types[name])]
     if found["captions"] is None and len(lists) == 1:
         found["captions"] = lists[0]
-    if found["categories"] is not None:  # numbers without names say nothing
+    if found["categories"] is not None:  # a mask is useless without the names of its numbers
         found["mask"] = _named("mask", types, lambda name: name in pictures)
     found |= given
     _check(found, types, pictures)
@@ -71,20 +71,18 @@ def _check(found: Mapping[str, str | None], types: Mapping[str, Any], pictures: 
     image = found["image"]
     if image is None:
         several = f" ({' or '.join(pictures)}?)" if pictures else ""
-        raise InputError(
-            f"No column is known to hold the pictures{several}: name it, as in image=NAME; {_told(types)}."
-        )
+        raise InputError(f"No column with pictures was found{several}: name it, as in image=NAME; {_listing(types)}.")
     if image not in pictures and not _is(types[image], "binary", "string"):
-        raise InputError(f"The column {image!r} holds no pictures; {_told(types)}.")
+        raise InputError(f"The column {image!r} holds no pictures; {_listing(types)}.")
     if found["captions"] is not None and not _is_text(types[found["captions"]]):
-        raise InputError(f"The column {found['captions']!r} holds no text; {_told(types)}.")
+        raise InputError(f"The column {found['captions']!r} holds no text; {_listing(types)}.")
     if found["prompt"] is not None and not _is(types[found["prompt"]], "string"):
-        raise InputError(f"The column {found['prompt']!r} holds no text; {_told(types)}.")
-    if found["objects"] is not None and not _holds_things(types[found["objects"]]):
-        raise InputError(f"The column {found['objects']!r} holds no boxes with categories; {_told(types)}.")
+        raise InputError(f"The column {found['prompt']!r} holds no text; {_listing(types)}.")
+    if found["objects"] is not None and not _holds_objects(types[found["objects"]]):
+        raise InputError(f"The column {found['objects']!r} holds no boxes with categories; {_listing(types)}.")
     if found.get("mask") is not None and found["categories"] is None:
         raise InputError(
-            f"Masks need the names of their numbers: name a column for them, as in categories=NAME; {_told(types)}."
+            f"Masks need category names: name the column that has them, as in categories=NAME; {_listing(types)}."
         )
 
 
@@ -93,7 +91,7 @@ def _named(role: str, types: Mapping[str, Any], fits: Any) -> str | None:
     return next((usual[name] for name in _NAMES[role] if name in usual and fits(usual[name])), None)
 
 
-def _told(types: Mapping[str, Any]) -> str:
+def _listing(types: Mapping[str, Any]) -> str:
     shown = [f"{name} ({_short(type_)})" for name, type_ in types.items()]
     return f"the columns are {', '.join(shown)}"
 
@@ -119,8 +117,8 @@ def _is_text(type_: Any) -> bool:
     return _is(type_, "string") or (_is(type_, "list") and _is(type_.value_type, "string"))
 
 
-def _holds_things(type_: Any) -> bool:
-    """Whether a column holds things with a box or an outline, and a category: lists side by side, or a list."""
+def _holds_objects(type_: Any) -> bool:
+    """Whether a column holds objects with a box or an outline, and a category: a list, or a struct of lists."""
     inner = type_.value_type if _is(type_, "list") else type_
     names = {field.name for field in inner} if _is(inner, "struct") else set()
     return bool(names & {*BOXES, *OUTLINE}) and bool(names & {*CATEGORY})

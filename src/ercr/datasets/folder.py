@@ -1,4 +1,4 @@
-"""What datasets in folders share: files that must be there, label pictures, one clear sentence when they are not."""
+"""Helpers for datasets in folders: required files, annotations and label pictures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ercr.files.plain import read_plain
 from ercr.image.images import decode, open_picture
 
 _LONGEST_NAME = 1000  # characters
-_MOST_ANNOTATIONS = 2**30  # bytes; those of all of COCO have half as many
+_MOST_ANNOTATIONS = 2**30  # bytes; the largest file of COCO has half as many
 
 
 def require(root: str, files: tuple[str, ...], layout: str) -> Path:
-    """The folder, if it holds all the files; else an error that shows how it should look."""
+    """The folder, if it holds all the files; else an error that describes the layout."""
     folder = Path(root).expanduser()
     if not root or not folder.is_dir():
         raise InputError(f"There is no folder {root!r}: it should look like {layout}.")
@@ -32,9 +32,9 @@ def require(root: str, files: tuple[str, ...], layout: str) -> Path:
 
 
 def inside(root: Path, name: str) -> Path:
-    """The file that an annotation names; only names within the folder are followed.
+    """The file that an annotation names, which must be inside the folder.
 
-    Links that lie in the folder are the user's own and may lead anywhere, to plain files.
+    Links in the folder belong to the user and may lead to regular files anywhere.
     """
     parts = name.replace("\\", "/").split("/")
     if not 0 < len(name) <= _LONGEST_NAME or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0]:
@@ -62,7 +62,7 @@ def digest(*files: Path) -> str:
 
 
 def category_id(value: Any) -> int:
-    """A category's number as the label pictures can hold it; ValueError for anything else."""
+    """A category id from 0 to 255, the range of label pictures; ValueError for anything else."""
     if isinstance(value, bool) or not 0 <= int(value) <= 255:
         raise ValueError(f"{value!r} is not a category id between 0 and 255")
     return int(value)
@@ -70,7 +70,7 @@ def category_id(value: Any) -> int:
 
 def read_labels(path: Path, masks: Masks = "ids") -> NDArray[np.uint8] | None:
     """A label picture (pixel = category id); None where the file is missing."""
-    if not os.path.exists(path):  # also for a name that no file can have
+    if not os.path.exists(path):  # False also for an invalid file name
         return None
     return decode_labels(read_plain(path, error=ImageError), str(path), masks)
 

@@ -1,4 +1,4 @@
-"""Datasets that the library `datasets` of Hugging Face saved, or that lie as Parquet files in a folder."""
+"""Datasets saved by the Hugging Face library `datasets`, or stored as Parquet files in a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ercr.errors import InputError, choose
 from ercr.files.plain import read_plain
 from ercr.image.images import load_image
 
-_MOST = 255  # categories that label pictures can tell apart
+_MOST = 255  # categories of a label picture
 
 
 class Rows(Samples):
@@ -41,8 +41,8 @@ class Rows(Samples):
         return f"row {index}"
 
     def fingerprint(self, count: int) -> str:
-        told = (self.table.fingerprint, self.columns, self.boxes)
-        return hashlib.sha256(repr(told).encode("utf-8", "replace")).hexdigest()
+        facts = (self.table.fingerprint, self.columns, self.boxes)
+        return hashlib.sha256(repr(facts).encode("utf-8", "replace")).hexdigest()
 
     def sample(self, index: int) -> Sample:
         row, columns = self.table.row(index), self.columns
@@ -52,7 +52,7 @@ class Rows(Samples):
             labels, categories = self._labels(row, size)
         except InputError:
             raise
-        except Exception as error:  # pycocotools raises what it likes
+        except Exception as error:  # pycocotools raises many types of errors
             raise InputError(f"The objects or masks of row {index} cannot be used: {error!r:.200}.") from None
         prompt = row[columns.prompt] if columns.prompt else None
         return Sample(
@@ -65,7 +65,7 @@ class Rows(Samples):
         )
 
     def _bytes(self, value: Any, index: int) -> bytes:
-        """A picture's file, from the table or from a name within the folder."""
+        """The bytes of a picture, from the table or from a file in the folder."""
         data, path = (value.get("bytes"), value.get("path")) if isinstance(value, Mapping) else (value, value)
         if isinstance(data, bytes):
             return data
@@ -109,7 +109,7 @@ class Rows(Samples):
 
 
 def _things(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Single objects, from a list of them or from lists side by side."""
+    """Single objects, from a list of objects or from a struct of lists."""
     if isinstance(value, Mapping):
         lists = {name: found for name, found in value.items() if isinstance(found, list)}
         yield from (dict(zip(lists, one, strict=True)) for one in zip(*lists.values(), strict=True))
@@ -133,7 +133,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _class_names(feature: Any) -> list[str]:
-    """The names of the ClassLabel among the categories of an objects' column, as `datasets` noted them."""
+    """The class names of the ClassLabel in a column of objects, from the metadata of `datasets`."""
     inside: Sequence[Any] = ()
     if isinstance(feature, Mapping):
         if feature.get("_type") == "ClassLabel":

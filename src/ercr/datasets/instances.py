@@ -1,4 +1,4 @@
-"""Label pictures from annotations of single things: polygons, run lengths or boxes. Reads no file."""
+"""Draws label pictures from annotations of single objects: polygons, run lengths or boxes; reads no file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ercr.errors import missing
 
-_FAR = 10.0  # a corner further outside than so many sides of the picture is a mistake
+_FAR = 10.0  # corners may lie outside by up to this many sides of the picture
 Thing = tuple[int, NDArray[np.bool_]]  # category id, its pixels [H, W]
 
 
 def draw(things: Sequence[Thing], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Pixel = category id, 0 where there is nothing; larger things are drawn first, so that small ones stay seen."""
+    """Pixel = category id, or 0 for background; larger objects are drawn first, so that small ones stay visible."""
     labels = np.zeros(size, np.uint8)
     for category, pixels in sorted(things, key=lambda thing: -int(thing[1].sum())):
         labels[pixels] = category
@@ -56,7 +56,7 @@ def box(corners: Sequence[Any], size: tuple[int, int], kind: str = "xywh") -> ND
 
 
 def _corners(values: Sequence[Any], size: tuple[int, int]) -> list[float]:
-    """Coordinates as numbers near the picture; ValueError for others, over which drawing would take forever."""
+    """Coordinates as floats near the picture; ValueError for others, for which drawing would take very long."""
     found = [float(value) for value in values]
     if not all(math.isfinite(value) and abs(value) <= _FAR * max(size) for value in found):
         raise ValueError("a corner lies far outside the picture")

@@ -13,7 +13,7 @@ _OPENERS: dict[str, Opener] = {}
 
 
 def register(name: str) -> Callable[[Opener], Opener]:
-    """Decorator: open datasets of this name with what stands behind the colon."""
+    """Decorator: the function opens datasets of this name; it gets the part of the spec after the colon."""
 
     def keep(opener: Opener) -> Opener:
         _OPENERS[name] = opener
@@ -23,13 +23,13 @@ def register(name: str) -> Callable[[Opener], Opener]:
 
 
 def datasets() -> dict[str, Opener]:
-    """All datasets; every file of this folder is loaded, so a new dataset is one new file, and so are plugins."""
+    """All datasets; imports every module of this folder (a new dataset is one new file) and the plugins."""
     plugins.load("ercr.datasets", "ercr.datasets")
     return dict(sorted(_OPENERS.items()))
 
 
 def open_dataset(spec: str) -> Sequence[Sample]:
-    """The samples of `name:where`; they are read one by one when they are asked for."""
+    """The samples of `name:where`; each one is read on access."""
     name, _, where = spec.partition(":")
     known = datasets()
     if name not in known:

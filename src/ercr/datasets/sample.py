@@ -1,4 +1,4 @@
-"""The one sample type that every dataset yields, and their common face; nothing here reads a file or runs a model."""
+"""`Sample`, the type that every dataset yields, and `Samples`, their base class; reads no file, runs no model."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Masks = Literal["ids", "grey"]
-PROMPT = "Write a one-sentence caption for this image:"  # asked of pictures that come with captions
+PROMPT = "Write a one-sentence caption for this image:"  # default for pictures with captions
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A picture with its question, the category of every pixel (0 is background) and reference captions."""
+    """A picture with its prompt, the category of every pixel (0 is background) and reference captions."""
 
     id: str
     image: Image.Image
     prompt: str
-    labels: NDArray[np.uint8] | None  # [H, W]; None where there is no label picture
-    categories: Mapping[int, str] | Sequence[tuple[int, str]]  # pairs where an id has several names
+    labels: NDArray[np.uint8] | None  # [H, W]; None without a label picture
+    categories: Mapping[int, str] | Sequence[tuple[int, str]]  # pairs if an id has several names
     references: tuple[str, ...]
 
 
 class Samples(Sequence[Sample]):
-    """A dataset: samples are made one by one, when they are asked for."""
+    """A dataset; each sample is made on access."""
 
     masks: Masks = "ids"  # how label pictures are read: `ercr.datasets.folder.decode_labels`
 
     def reading(self, masks: Masks) -> Self:
-        """The same dataset with its label pictures read in this way."""
+        """A copy of the dataset that reads label pictures in this way."""
         other = copy.copy(self)
         other.masks = masks
         return other
@@ -48,11 +48,11 @@ class Samples(Sequence[Sample]):
         """The sample at an index from 0 on."""
 
     def name(self, index: int) -> str:
-        """The id of a sample, without reading it: known also where the sample is damaged."""
+        """The id of a sample without reading it, so that damaged samples have one, too."""
         return str(index)
 
     def fingerprint(self, count: int) -> str:
-        """A hash that tells whether the first samples are still the same; pictures are taken by their names."""
+        """A hash that changes when the first `count` samples change; pictures count by name only."""
         names = "\n".join(self.name(index) for index in range(count))
         return hashlib.sha256(names.encode("utf-8", "replace")).hexdigest()
 
@@ -64,5 +64,5 @@ class Samples(Sequence[Sample]):
         if isinstance(index, slice):
             return [self.sample(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
-            raise IndexError(f"Sample {index} was asked for, but there are {len(self)}.")
+            raise IndexError(f"There is no sample {index}: the dataset has {len(self)}.")
         return self.sample(index % len(self))

@@ -1,6 +1,6 @@
 """Tables of the library `datasets`: saved by `save_to_disk`, or as Parquet files. Rows come as they are stored.
 
-Pictures are left as bytes or names here: whoever reads them decides what may be opened.
+Pictures stay bytes or file names here: the caller decides which files may be opened.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHARD = re.compile(r"(.+?)-\d{5}-of-\d{5}")
 
 
 class Table(Protocol):
-    """Rows by number, the types of their columns, and what `datasets` says of them."""
+    """Rows by index, the Arrow types of the columns, and the metadata of `datasets`."""
 
     types: dict[str, Any]  # column: Arrow type
-    features: dict[str, Any]  # column: as `datasets` writes it into files; empty where it did not write them
+    features: dict[str, Any]  # column: feature as stored by `datasets`; empty for other files
     fingerprint: str
 
     def __len__(self) -> int: ...
@@ -50,7 +50,7 @@ def open_table(folder: Path, split: str | None) -> Table:
 
 
 def _split(file: Path) -> str:
-    """The split that a file's name tells, as on the hub; `train` where it tells none."""
+    """The split in a file's name, by the rules of the hub; `train` if the name has none."""
     shard = _SHARD.match(file.name)
     if shard is not None:
         return shard[1]
@@ -64,7 +64,7 @@ class Saved:
         try:
             import datasets
         except ImportError:
-            raise missing("What save_to_disk wrote is read by the package datasets", "hf") from None
+            raise missing("Datasets from save_to_disk need the package datasets", "hf") from None
         try:
             self._rows = datasets.load_from_disk(str(folder)).with_format("arrow")
             schema = self._rows.features.arrow_schema
@@ -82,7 +82,7 @@ class Saved:
 
 
 class Parquet:
-    """The Parquet files of one split, read a group of rows at a time."""
+    """The Parquet files of one split; rows are read in row groups."""
 
     types: dict[str, Any]
     features: dict[str, Any]
@@ -91,7 +91,7 @@ class Parquet:
         try:
             import pyarrow.parquet as parquet
         except ImportError:
-            raise missing("Parquet files are read by pyarrow", "evaluate") from None
+            raise missing("Parquet files need pyarrow", "evaluate") from None
         self._groups: list[tuple[Any, int, int]] = []  # file, number of the group, first row
         seen, count = hashlib.sha256(), 0
         for path in files:
@@ -125,7 +125,7 @@ class Parquet:
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """What `datasets` noted in a file's schema; nothing where the file came from elsewhere."""
+    """The features that `datasets` stored in a file's schema; empty for other files."""
     try:
         noted = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, ValueError, TypeError):

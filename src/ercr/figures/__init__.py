@@ -1,11 +1,11 @@
-"""Figures for papers, drawn from explanations by matplotlib, which is loaded only when something is drawn.
+"""Figures for papers, drawn from explanations with matplotlib, which is imported on first use.
 
     import ercr.figures as figures
 
     explanations = explainer.explain_all("photo.jpg", methods=["cam", "tam", "ercr"])
     figures.save(figures.methods_grid(explanations, ["dog", "sofa"]), "figure.pdf")
 
-Nothing here runs a model but `responses`, which scores perturbed pictures for `faithfulness_film`.
+Only `responses` runs a model: it scores perturbed pictures for `faithfulness_film`.
 """
 
 from ercr.figures.ablation import ABLATION, ablation_grid

@@ -1,4 +1,4 @@
-"""The parts of ERCR for chosen words: one view or several, without a context or with one of three kinds."""
+"""Ablation of ERCR for chosen words: one or several views, without a context or with one of three kinds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ercr.words import Which, WordMaps
 
-# what `explain_all` must be asked for, in the order of the figure
+# the methods to pass to `explain_all`, in the order of the figure
 ABLATION = (
     "ercr:views=1,context=none",
     "ercr:context=none",
@@ -39,8 +39,8 @@ def ablation_grid(
 ) -> Figure:
     """Variants of `ercr` on one answer, such as `explain_all(..., methods=ercr.figures.ABLATION)` gives.
 
-    By default two words with much evidence and two function words are shown, with values as they are: the level is
-    what tells the variants apart on function words.
+    By default two words with much evidence and two function words are shown, in absolute values, because the variants
+    differ in the level of function words.
     """
     found = checked(explanations)
     with drawing():

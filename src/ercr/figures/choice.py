@@ -1,4 +1,4 @@
-"""Which words a figure shows and what its explanations are called; nothing here draws."""
+"""Chooses the words and the labels of a figure; nothing here draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ercr.render.labels import labels
 from ercr.words import Which, Word, WordMaps
 from ercr.words.maps import merge_maps
 
-# enough to choose words by default; scores use a tagger
+# enough to choose default words; the metrics use a tagger
 _FUNCTION = frozenset(
     "a an the and or of in on at to by with from for near next beside between behind above below over under is are was "
     "were be it its this that there has have as while both side left right top his her their other another some one "
@@ -37,7 +37,7 @@ class Chosen:
 
 
 def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:
-    """The explanations, if they are of one image and one answer."""
+    """The explanations as a list; raises unless they share one image and one answer."""
     found: list[WordMaps] = [explanations] if isinstance(explanations, WordMaps) else list(explanations)
     if not found or not all(isinstance(item, WordMaps) for item in found):
         raise InputError("Give a list of explanations, such as explainer.explain_all(...) returns.")
@@ -50,7 +50,7 @@ def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:
 
 
 def choose(explanations: Sequence[WordMaps], words: Sequence[Which] | None, functions: int = 0) -> list[Chosen]:
-    """The words by text, index, (start, stop) or themselves; by default those with most evidence, as they were said."""
+    """Words given by text, index, (start, stop) or `Word`; by default those with most evidence, in answer order."""
     first = explanations[0]
     if isinstance(words, str):
         words = [words]
@@ -63,13 +63,13 @@ def choose(explanations: Sequence[WordMaps], words: Sequence[Which] | None, func
 
 
 def notable(explanations: Sequence[WordMaps], count: int = 4, functions: int = 0) -> list[Word]:
-    """Words worth a look: those with most evidence and, where asked for, the last function words."""
-    # a method that subtracts a context leaves function words dark; others stretch every map to the full range
-    telling = next((e for e in explanations if e.alpha is not None), explanations[0])
-    spoken = [word for word in telling.words if word.text.strip(string.punctuation)]
-    content = [word for word in _unique(spoken) if word.text.lower().strip(string.punctuation) not in _FUNCTION]
-    best = sorted(content or _unique(spoken), key=lambda word: -word.evidence)[: count - functions]
-    little = [word for word in _unique(spoken[::-1]) if word.text.lower() in _FUNCTION][:functions]
+    """The words with most evidence and, with `functions`, the last function words."""
+    # methods that subtract a context give function words little evidence; others scale every map to the full range
+    reference = next((e for e in explanations if e.alpha is not None), explanations[0])
+    words = [word for word in reference.words if word.text.strip(string.punctuation)]
+    content = [word for word in _unique(words) if word.text.lower().strip(string.punctuation) not in _FUNCTION]
+    best = sorted(content or _unique(words), key=lambda word: -word.evidence)[: count - functions]
+    little = [word for word in _unique(words[::-1]) if word.text.lower() in _FUNCTION][:functions]
     return sorted([*best, *little], key=lambda word: word.index)
 
 
@@ -78,7 +78,7 @@ def _unique(words: Sequence[Word]) -> list[Word]:
 
 
 def titles(explanations: Sequence[WordMaps], given: Sequence[str] | None = None) -> list[str]:
-    """Names of the explanations: the given ones, or the methods' as the paper writes them, with what else differs."""
+    """Labels of the explanations: the given ones, or the paper's names of the methods with the settings that differ."""
     if given is not None:
         if len(given) != len(explanations):
             raise InputError(f"{len(explanations)} explanations need as many labels, not {len(given)}.")
@@ -104,6 +104,6 @@ def sentence(explanation: WordMaps, chosen: Sequence[Chosen]) -> list[Piece]:
 
 
 def _apart(explanation: WordMaps, last: int, first: int) -> bool:
-    """Whether white space stands between two words: at the end of a token, at the start of one, or as its own."""
+    """Whether there is white space between two words: at the end or start of a token, or as a token of its own."""
     texts = [token.text for token in explanation.text_tokens[last : first + 1]]
     return texts[0] != texts[0].rstrip() or texts[-1] != texts[-1].lstrip() or any(t.isspace() for t in texts[1:-1])

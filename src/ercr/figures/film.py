@@ -1,4 +1,4 @@
-"""Deletion and insertion as a film: the pictures that the model was shown, and below them how probable the word was."""
+"""Deletion and insertion as a film: the perturbed pictures, and below them the probability of the word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ercr.figures.rescore import Response
 
 _MARGIN, _GAP, _WIDE = 0.04, 0.05, 0.14  # inches; the wide gap stands between deletion and insertion
-_RIGHT = 0.1  # room for half of the last number of the plots
+_RIGHT = 0.1  # for half of the last tick label
 _COLOURS = ("#3b6fb6", "#c8741f", "#2a8a62", "#9a4f8a", "#2493a8", "#8a7a2b", "#6d6d78")
 _OURS = "#cf4d4d"
 _DASHES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), "--")
@@ -75,7 +75,7 @@ class _Plan:
         self.curve = min(max(0.55 * self.part, 0.9), 1.5)
         self.bottom = self.below + self.curve + 0.37
         self.map_at = _MARGIN + self.label
-        self.image = min(self.label + self.cell - 0.42, self.curve / ratio)  # what the plots' numbers leave
+        self.image = min(self.label + self.cell - 0.42, self.curve / ratio)  # the space left by the tick labels
 
     def frame_at(self, part: int, frame: int) -> float:
         return self.map_at + self.cell + _WIDE + part * (self.part + _WIDE) + frame * (self.cell + _GAP)
@@ -138,7 +138,7 @@ def _curves(
 
 
 def _whole(sheet: Sheet, plan: _Plan, response: Response) -> None:
-    """The image itself beside the plots, and how probable the word is with it."""
+    """The unchanged image next to the plots, with the probability of the word."""
     explanation, tall = response.explanation, plan.image * aspect(response.explanation)
     show_image(sheet.axes(_MARGIN, plan.below, plan.image, tall, "image"), explanation)
     said = float(np.prod([explanation.text_tokens[row].probability for row in response.word.rows]))
@@ -148,7 +148,7 @@ def _whole(sheet: Sheet, plan: _Plan, response: Response) -> None:
 
 
 def line_style(number: int, name: str) -> dict[str, Any]:
-    """ERCR red and solid, the others in turn, told apart also without colour."""
+    """ERCR in solid red; the others differ in colour and in dashes."""
     if name == "ERCR":
         return {"color": _OURS, "lw": 1.6, "zorder": 4}
     return {"color": _COLOURS[number % len(_COLOURS)], "ls": _DASHES[number % len(_DASHES)], "lw": 1.1, "zorder": 3}

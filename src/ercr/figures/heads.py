@@ -1,4 +1,4 @@
-"""Names over columns, all in one size: on one line where they fit, else on two."""
+"""Column titles, all in one size: on one line if they fit, else on two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TRIES = ((1, BODY), (1, 7.0), (2, 7.5), (2, 7.0), (2, SMALL), (2, 6.0))  # line
 
 
 class Heads:
-    """The size and number of lines in which all names fit, and how deep they are with their remarks."""
+    """The font size and number of lines in which all titles fit, and their height with the remarks."""
 
     def __init__(self, names: Sequence[str], width: float, remarks: int = 0) -> None:
         self.width = width

@@ -1,4 +1,4 @@
-"""What stands beside the pictures of a figure: running text, notes and the colour bar, measured before it is placed."""
+"""Text, notes and colour bar of a figure, measured before they are placed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _joined(line: Sequence[tuple[float, Piece]]) -> str:
 
 
 def unseen(explanation: WordMaps) -> list[str]:
-    """The note that explains hatching, where there is any."""
+    """The note that explains hatching, if the figure has any."""
     if explanation.geometry.whole:
         return []
     return [f"Hatched: {100 * (1 - explanation.seen):.0f} % of the image, which the model was not shown."]

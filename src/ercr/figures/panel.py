@@ -1,6 +1,6 @@
 """One picture of a figure: an image with a map over it, hatched where the model never saw it, and the colour bar.
 
-The image is greyed and lightened, so that colour in a figure means evidence and nothing else.
+The image is greyed and lightened, so that colour in a figure always means evidence.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Scale = Literal["value", "peak"]
 Pixels = NDArray[np.uint8]
 _DPI = 300  # of pictures, whatever the figure is saved with
 _DULL, _LIGHT = 0.8, 0.35  # how far an image is turned grey, then white
-_DARKEST = 0.25  # where a colour map starts: its darkest colours would read as shadows
+_DARKEST = 0.25  # where a colour map starts: its darkest colours would look like shadows
 
 
 @dataclass(frozen=True)
 class Shade:
-    """How maps become colours: by their value, or by the share of their own peak."""
+    """How maps become colours: by their values, or relative to each map's own peak."""
 
     scale: Scale = "value"
     colormap: str = "inferno"
@@ -79,7 +79,7 @@ def _table(name: str) -> Pixels:
 
 
 def aspect(explanation: WordMaps) -> float:
-    """Height over width; ribbons are taken to be less extreme, so that they can be seen."""
+    """Height over width, limited so that very long images stay visible."""
     height, width = explanation.image.size
     return min(max(height / width, 0.2), 4.0)
 
@@ -142,7 +142,7 @@ def _corner(axes: Axes, text: str) -> None:
 
 
 def colour_bar(axes: Axes, shade: Shade) -> None:
-    """What the colours mean, as they look over grey, from left to right."""
+    """The colour scale, drawn over grey."""
     ramp = np.linspace(0, 1, 256, dtype=np.float32)[None]
     axes.imshow(shade.blend(np.full((1, 256, 3), 150, np.float32), ramp), extent=(0, 1, 0, 1), aspect="auto")
     axes.set(xlim=(0, 1), ylim=(0, 1), yticks=[])

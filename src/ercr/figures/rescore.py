@@ -1,4 +1,4 @@
-"""How probable a word stays when pixels are deleted or inserted: the one part of figures that runs a model."""
+"""Probability of a word when pixels are deleted or inserted; the only part of figures that runs a model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Response:
-    """A word's log-probability given all that was said before it, with ever more of the image deleted or inserted."""
+    """A word's log-probability given the text before it, with growing shares of the image deleted or inserted."""
 
     explanation: WordMaps
     word: Chosen
     shares: tuple[float, ...]  # of the pixels, highest in the map first
     deleted: tuple[float, ...]
     inserted: tuple[float, ...]
-    baseline: Baseline  # what a missing pixel is
+    baseline: Baseline  # replaces missing pixels
 
     def area(self, which: str) -> float:
         """Mean probability along the curve `deleted` (lower is better) or `inserted` (higher is better)."""
@@ -44,7 +44,7 @@ def responses(
 ) -> list[Response]:
     """Score one word of the answer under pictures perturbed by each explanation's map.
 
-    `prompt` is needed where the conversation had several turns; else it is the explanation's own.
+    `prompt` is needed for conversations of several turns; by default it is the explanation's prompt.
     """
     found = checked(explanations)
     chosen = choose(found, None if word is None else [word])[0]

@@ -1,4 +1,4 @@
-"""A figure as a file, its kind by the ending; the same figure gives the same bytes."""
+"""Writes a figure to a file in the format of its suffix; the same figure gives the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, 
 
 
 def check_files(paths: Sequence[Path], dpi: int) -> None:
-    """Refuse an ending, a place or a resolution that cannot be written."""
+    """Raise for a suffix, a path or a resolution that cannot be written."""
     from ercr.files.writing import check_writable
 
     for path in paths:
@@ -34,7 +34,7 @@ def check_files(paths: Sequence[Path], dpi: int) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 300) -> None:
-    """Write a figure as PNG, PDF or SVG by the file's ending; PDFs embed their fonts whole."""
+    """Write a figure as PNG, PDF or SVG, by the suffix of the path; PDFs embed complete fonts."""
     from ercr.files.writing import write_atomic
 
     target = Path(path)
@@ -50,7 +50,7 @@ def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 300) -> None:
 
 @contextmanager
 def _one_warning() -> Iterator[None]:
-    """Say once which characters no font has, instead of once for each of them."""
+    """Collect the warnings about characters that no font has into one."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         yield

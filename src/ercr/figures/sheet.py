@@ -1,7 +1,7 @@
-"""A sheet of paper laid out in inches from its top left corner; it knows no explanation.
+"""A figure laid out in inches from its top left corner; it knows nothing of explanations.
 
-Axes and text are placed, not arranged: a figure then has exactly the width that was asked for, and nothing is clipped
-because every text was measured first.
+Axes and texts have explicit positions: so a figure has exactly the requested width, and nothing is clipped, because
+every text is measured first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLUMN, PAGE = 3.5, 7.16  # inches: one and two columns of a journal's page
 BODY, SMALL, TINY = 8.0, 6.5, 5.5  # points
 INK, FAINT = "#1b1b1f", "#6b6b76"
-# for words in scripts that matplotlib's own font lacks; those that are not installed are passed over
+# for words in scripts that matplotlib's own font lacks; fonts that are not installed are skipped
 _FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Micro Hei", "Arial Unicode MS", "Symbola")
 
 
@@ -69,7 +69,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def check_width(width: float) -> None:
-    """Refuse widths that leave pictures no room, or that no page has."""
+    """Raise for widths that are too small for pictures or larger than any page."""
     if not 2 <= width <= 40:
         raise InputError(f"width must be 2 to 40 inches, not {width:g}.")
 
@@ -126,7 +126,7 @@ def shortened(text: str, width: float, size: float = BODY, weight: str = "normal
 
 @dataclass(frozen=True)
 class Piece:
-    """A word of running text; `bold` ones are pointed at, `glued` ones follow without a space."""
+    """A word of running text, perhaps bold; a `glued` one follows without a space."""
 
     text: str
     bold: bool = False

@@ -1,4 +1,4 @@
-"""A whole answer, token by token: the image, then one map per token in the order of speech."""
+"""A whole answer, token by token: the image, then one map per token in the order of the answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def token_strip(
 
 
 def token_texts(tokens: Sequence[Token]) -> list[str]:
-    """What tokens are called: their text, with a dot where a word goes on in the next or came from the one before."""
+    """Labels of tokens: their text, with a dot where a word continues from or into another token."""
     texts = []
     for number, token in enumerate(tokens):
         after = tokens[number + 1].text if number + 1 < len(tokens) else " "

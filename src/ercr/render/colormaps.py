@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ercr.errors import InputError, nearest
 
-_STRONG = 0.62  # where on a colour map full evidence lies on white paper: brighter would fade into it
+_STRONG = 0.62  # position of full evidence in a colour map on a white page; brighter colours lack contrast
 _ANCHORS = {
     "inferno": (
         *("000004", "0b0724", "210c4a", "3d0965", "57106e", "71196e", "8a226a", "a32c61", "bc3754"),
@@ -48,16 +48,16 @@ def table(name: str) -> NDArray[np.uint8]:
 
 def tint(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
     """The colour behind a word of some evidence, and whether it is dark enough for white letters."""
-    return _backdrop(colour(np.array(evidence, np.float32), name))
+    return _with_contrast(colour(np.array(evidence, np.float32), name))
 
 
 def tint_on_white(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
-    """The same on white paper, as pages tint words: white where there is no evidence."""
+    """The same on a white page: white without evidence."""
     strong = colour(np.array(_STRONG, np.float32), name).astype(np.float32)
-    return _backdrop(255 + (strong - 255) * min(max(evidence, 0.0), 1.0))
+    return _with_contrast(255 + (strong - 255) * min(max(evidence, 0.0), 1.0))
 
 
-def _backdrop(rgb: NDArray[Any]) -> tuple[tuple[int, int, int], bool]:
+def _with_contrast(rgb: NDArray[Any]) -> tuple[tuple[int, int, int], bool]:
     red, green, blue = (round(float(c)) for c in rgb)
     return (red, green, blue), 0.299 * red + 0.587 * green + 0.114 * blue < 128
 

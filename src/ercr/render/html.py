@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ercr.words import Word, WordMaps
 
 MODULES = "dom unpack paint tint selection sentence figure details controls about group report".split()
-_FRAME_HEIGHT = 680  # pixels; a frame cannot grow with what it holds, so the page inside scrolls
+_FRAME_HEIGHT = 680  # pixels; a frame cannot grow with its content, so the page inside scrolls
 
 
 def page(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None, framed: bool = False) -> str:
-    """A whole HTML document, opened at a word of the first explanation; without its heading where it is framed."""
+    """A complete HTML document, opened at a word of the first explanation; without a heading if it is framed."""
     shown = list(explanations) if isinstance(explanations, Sequence) else [explanations]
     if not shown:
         raise InputError("A page needs at least one explanation.")
@@ -51,7 +51,7 @@ def page(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None, 
 
 
 def frame(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None) -> str:
-    """The page in a frame of its own, so that several in one notebook cannot touch each other or the notebook."""
+    """The page in a sandboxed frame, so that pages in one notebook cannot affect each other or the notebook."""
     document = html.escape(page(explanations, word, framed=True))
     return (
         '<iframe title="Image evidence for each word" sandbox="allow-scripts allow-downloads" '
@@ -61,7 +61,7 @@ def frame(explanations: WordMaps | Sequence[WordMaps], word: Word | None = None)
 
 def _without_script(explanation: WordMaps) -> str:
     return (
-        "<noscript><p>This page draws its maps with JavaScript, which is switched off here.</p>"
+        "<noscript><p>This page draws its maps with JavaScript, which is disabled in this browser.</p>"
         f"<p>{_clean(html.escape(explanation.text))}</p></noscript>"
     )
 
@@ -73,7 +73,7 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    """The modules as one script, in the order they build on each other; a name stands in one module only."""
+    """The modules as one script, in the order of their imports; each name is defined in one module only."""
     text = "\n".join(_asset(f"{name}.js") for name in MODULES)
     return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
 
@@ -87,5 +87,5 @@ def _hash(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text that can be written as UTF-8: half a surrogate pair cannot."""
+    """Text that can be encoded as UTF-8: lone surrogates are replaced."""
     return text.encode("utf-8", "replace").decode()

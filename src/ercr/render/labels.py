@@ -1,4 +1,4 @@
-"""Short names that tell explanations apart: the method, then whatever else differs."""
+"""Short labels that distinguish explanations: the method, then whatever else differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A heat map laid over an image, and the parts of the image that the model never saw."""
+"""A heat map laid over an image, with the parts hatched that the model was not shown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ercr.render.colormaps import colour
 from ercr.words import Which, WordMaps
 
 _HATCH = 8  # pixels between the hatching's lines
-_GREY = 1.2  # how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
-_LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # as browsers weigh colours when they turn them grey
-_FAINTEST = 0.25  # maps weaker than this are not brightened to the full range: nothing must not look like something
+_GREY = 1.2  # greying of the picture as a multiple of the opacity, so that its own colours do not look like evidence
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # the weights of the browsers' grayscale filter
+_FAINTEST = 0.25  # weaker maps are not brightened to the full range, so that very little evidence does not look strong
 
 
 def brighten(heat: Floats) -> Floats:
-    """A map for the eye: its strongest cell at 1, unless it is faint as a whole."""
+    """A map scaled for display: its strongest cell becomes 1, unless the whole map is weak."""
     return np.asarray(np.clip(heat / max(float(heat.max(initial=0.0)), _FAINTEST), 0, 1), np.float32)
 
 

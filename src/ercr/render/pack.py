@@ -25,7 +25,7 @@ from ercr.render.stages import stages
 if TYPE_CHECKING:
     from ercr.words import Token, Word, WordMaps
 
-_MAP_BYTES = 5_000_000  # of all maps in a page; beyond it grids are coarsened, so that a page opens at once
+_MAP_BYTES = 5_000_000  # of all maps in a page; above it maps are coarsened, so that the page opens fast
 _HEAVIEST, _LIGHTEST = 12, 4  # tokens listed of a word's context
 
 
@@ -52,11 +52,11 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
                 "open": None if groups else _range(words, word),
             },
         )
-        spoken = _spoken(explanation, words)
-        if spoken not in group["tables"]:
-            group["tables"].append(spoken)
+        tokens = _token_table(explanation, words)
+        if tokens not in group["tables"]:
+            group["tables"].append(tokens)
         panel = _panel(explanation, words, step)
-        group["panels"].append({"label": label, "table": group["tables"].index(spoken), **panel})
+        group["panels"].append({"label": label, "table": group["tables"].index(tokens), **panel})
     return {
         "colormaps": {name: _encode(table(name)) for name in names()},
         "images": list(images.values()),
@@ -77,7 +77,7 @@ def _image(explanation: WordMaps) -> dict[str, Any]:
 
 
 def _spaces(tokens: Sequence[Token], words: Sequence[Word]) -> list[str]:
-    """The white space before each word, which belongs to no word: a turn of the chat starts a new line."""
+    """The white space before each word; a turn of the chat starts a new line."""
     first = {word.tokens[0].row: index for index, word in enumerate(words)}
     last = {word.tokens[-1].row for word in words}
     spaces, open_, before = [""] * len(words), "", None
@@ -111,7 +111,7 @@ def _range(words: Sequence[Word], word: Word | None) -> list[int] | None:
     return [at[0], at[-1] + 1] if at else None
 
 
-def _spoken(explanation: WordMaps, words: Sequence[Word]) -> dict[str, Any]:
+def _token_table(explanation: WordMaps, words: Sequence[Word]) -> dict[str, Any]:
     """Tokens with their probabilities and candidates, and which of them make up each word."""
     tokens = [
         [t.text, _number(t.probability), [[c.text, _number(c.probability)] for c in t.candidates]]
@@ -208,7 +208,7 @@ def _levels(maps: Floats) -> tuple[NDArray[np.uint8], Floats]:
 
 
 def _number(value: float) -> float:
-    """Four digits are more than a page shows."""
+    """Rounded to four digits, which is more than a page shows."""
     return float(f"{float(value):.4g}")
 
 

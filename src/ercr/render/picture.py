@@ -1,4 +1,4 @@
-"""The explained image as a page can carry it: small enough to send, said so where it was changed."""
+"""The explained image for a page: reduced where needed, with a record of size and format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from PIL import Image, features
 
-_MAX_SIDE = 1280  # pixels; more is not seen in a page and makes every report heavy
+_MAX_SIDE = 1280  # pixels; larger pictures look the same in a page and make reports large
 _MAX_BYTES = 900_000  # leaves a report of a photo well under 1.5 MB after base64
 _LOSSLESS_BYTES = 200_000  # drawings and screenshots stay sharp where that costs little
 _QUALITIES = (85, 75, 60, 40)

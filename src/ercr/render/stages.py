@@ -1,4 +1,4 @@
-"""The steps of a method that a reader can look at, as maps of every word; never more than the explanation holds."""
+"""The steps of a method as maps of every word, as far as the explanation holds them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ def stages(explanation: WordMaps, words: tuple[Word, ...]) -> list[Stage]:
     before = explanation.stages.get("evidence")
     if before is not None and explanation.alpha is not None and explanation.beta is not None:
         subtracted = _per_word(words, _subtracted(explanation, before), float(before.max(initial=0.0)))
-        about = (
-            "What was taken away: the earlier words’ maps, weighted by α and fitted by β. Those words are underlined."
-        )
-        found.insert(0, Stage("context", "− context", about, subtracted))
+        found.insert(0, Stage("context", "− context", _CONTEXT, subtracted))
     for name in sorted(explanation.stages, key=_order, reverse=True):
         maps = explanation.stages[name]
         if rows and all(_differ(maps[rows], other) for other in seen):
@@ -79,11 +76,11 @@ def _differ(maps: Floats, others: Floats) -> bool:
 _CONTEXT = "What was taken away: the earlier words’ maps, weighted by α and fitted by β. Those words are underlined."
 _RESULTS = {"ercr": "ERCR", "tam": "TAM"}
 _NAMES = {
-    "raw": ("Raw", "Maps as they were read off the model."),
+    "raw": ("Raw", "Maps as read from the model."),
     "evidence": ("Evidence", "Maps before anything was subtracted."),
 }
 _BY_METHOD = {
-    ("ercr", "evidence"): ("ER", "Evidence of all views brought together; nothing subtracted yet."),
+    ("ercr", "evidence"): ("ER", "Evidence of all views combined; nothing subtracted yet."),
     ("tam", "evidence"): ("Logit lens", "How strongly each visual token spells the word; nothing subtracted yet."),
 }
 

@@ -1,6 +1,6 @@
-// What a first-time reader needs to know, and where the explanation came from.
+// Instructions for first-time readers, the meaning of the numbers, and the provenance.
 
-import { byHand, make } from "./dom.js";
+import { byPointer, make } from "./dom.js";
 
 export const heading = (panels) =>
   make(
@@ -10,12 +10,12 @@ export const heading = (panels) =>
     make(
       "p",
       { class: "lead" },
-      `${byHand("Hover", "Tap")} a word to see where in the image the evidence for it lies.`,
+      `${byPointer("Hover", "Tap")} a word to see where in the image the evidence for it lies.`,
     ),
     make(
       "p",
       { class: "keys", id: "ercr-keys" },
-      "Click keeps a word, shift-click makes a phrase. Keyboard: arrows move, Enter keeps, Shift and arrows make a phrase, Escape lets go.",
+      "Click keeps a word, shift-click makes a phrase. Keyboard: arrows move, Enter keeps, Shift and arrows make a phrase, Escape clears the selection.",
     ),
   );
 
@@ -26,12 +26,12 @@ const MEANING = [
   ],
   [
     "Colours",
-    "Run from 0 to the word’s strongest evidence, or to 0.25 where that is weaker, so that nothing does not look like something.",
+    "Run from 0 to the word’s strongest evidence, or to 0.25 if that is weaker, so that very little evidence does not look strong.",
   ],
   ["Probability", "Of the word given everything before it, by the model itself."],
   [
     "α and β",
-    "Earlier words leave their own evidence behind. Their maps, weighted by α, are averaged, fitted by the factor β, and subtracted. r says how alike the model’s predictions were at both words: the more alike, the less is subtracted.",
+    "The maps also contain evidence for earlier words. The maps of those words are averaged with weights α, scaled by the factor β, and subtracted. r says how similar the model’s predictions were at both words: the more similar, the less is subtracted.",
   ],
 ];
 

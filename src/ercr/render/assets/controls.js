@@ -3,7 +3,7 @@
 import { make } from "./dom.js";
 
 const GENERIC = {
-  raw: ["Raw", "Maps as they were read off the model."],
+  raw: ["Raw", "Maps as read from the model."],
   evidence: ["Evidence", "Maps before anything was subtracted."],
   context: [
     "− context",

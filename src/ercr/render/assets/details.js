@@ -1,4 +1,4 @@
-// What is known of the shown words: numbers, what could have been said instead, and what was subtracted.
+// Details of the shown words: numbers, the model's candidates, and what was subtracted.
 
 import { make, number, visible } from "./dom.js";
 
@@ -40,7 +40,7 @@ export class Details {
     this.spoken = make("p", { class: "aloud", role: "status", "aria-live": "polite" });
   }
 
-  // Tell about a range of words, by one panel's step.
+  // Show the details of a range of words, for one step of one panel.
   show(words, range, maps, table, stage) {
     this.body.replaceChildren();
     this.body.scrollTop = 0;
@@ -134,7 +134,7 @@ export class Details {
     return block;
   }
 
-  // Read aloud once the reader has settled on a word.
+  // Announce to screen readers once the selection has not changed for a moment.
   #say(text) {
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {

@@ -9,9 +9,9 @@ export const make = (tag, attributes = {}, ...children) => {
   return node;
 };
 
-// One word or another, as the reader points: some phones claim that they can hover, but their pointer is a finger.
-const FINGERS = matchMedia("(hover: none), (pointer: coarse)").matches;
-export const byHand = (pointed, touched) => (FINGERS ? touched : pointed);
+// The text for a mouse or for touch; some phones claim to support hovering, so the pointer is checked, too.
+const TOUCH = matchMedia("(hover: none), (pointer: coarse)").matches;
+export const byPointer = (pointed, touched) => (TOUCH ? touched : pointed);
 
 // Run once before the next paint, however often it was asked for.
 export const beforePaint = (run) => {

@@ -126,7 +126,7 @@ export class Group {
     this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage);
   }
 
-  // Colours or the step changed: tint all words anew.
+  // After a change of colours or step, tint all words again.
   refresh(look = this.look) {
     this.look = look;
     this.selection.extending = look.phrase;

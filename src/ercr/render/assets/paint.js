@@ -1,8 +1,8 @@
 // A map over the image, in the same colours and with the same reading between cells as the library's overlays.
 
-const FAINTEST = 0.25; // maps weaker than this are not brightened to the full range: nothing must not look like something
+const FAINTEST = 0.25; // weaker maps are not brightened to the full range, so that very little evidence does not look strong
 const DIM = 0.7;
-const GREY = 1.2; // how far the picture is turned grey, as a multiple of the opacity: red bricks must not look like evidence
+const GREY = 1.2; // greying of the picture as a multiple of the opacity, so that its own colours do not look like evidence
 const LUMINANCE = [0.2126, 0.7152, 0.0722];
 const LEVELS = 1024;
 
@@ -115,7 +115,7 @@ export class Painter {
     }
   }
 
-  // What the model never saw: greyed and hatched.
+  // Grey and hatch the parts that the model was not shown.
   #hatch(width, height) {
     const [left, above, right, below] = this.box;
     const inner = [

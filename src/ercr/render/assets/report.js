@@ -1,4 +1,4 @@
-// The page: a heading, every group of explanations, and what a reader may want to know about them.
+// The page: a heading, every group of explanations, and notes about them.
 
 import { beforePaint, make } from "./dom.js";
 import { Maps, bytes } from "./unpack.js";

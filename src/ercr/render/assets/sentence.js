@@ -6,7 +6,7 @@ export class Sentence {
   constructor(words, first, label, selection) {
     this.first = first; // index of the first word among all words
     this.selection = selection;
-    // a word right behind another must not paint over its last letter
+    // the background of a word directly after another must not cover its last letter
     this.nodes = words.map(([space, text], i) =>
       make(
         "span",
@@ -103,7 +103,7 @@ export class Sentence {
     return best ?? place;
   }
 
-  // Go to a word without looking at it alone.
+  // Focus a word without previewing it.
   #focus(place, options) {
     this.extending = true;
     this.nodes[place].focus(options);

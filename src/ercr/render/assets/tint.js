@@ -1,4 +1,4 @@
-// Colours behind words: from the page's own paper at no evidence to the colour map's strong end.
+// Background colours of words: from the page's background without evidence to a strong colour of the colour map.
 
 const STRONG = { light: 0.62, dark: 0.8 }; // where on the colour map: dark enough on white, bright enough on black
 

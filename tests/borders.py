@@ -78,11 +78,11 @@ def published_llava():
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     from ercr.models.families.llava import Llava
-    from ercr.models.raw import RawProcessor
+    from ercr.models.uint8_pixels import Uint8Processor
 
     processor = CLIPImageProcessorPil(size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336})
     config = SimpleNamespace(vision_config=SimpleNamespace(patch_size=14))
-    return Llava(SimpleNamespace(config=config), None, RawProcessor(processor), None)
+    return Llava(SimpleNamespace(config=config), None, Uint8Processor(processor), None)
 
 
 def main() -> None:

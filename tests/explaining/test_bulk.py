@@ -115,8 +115,8 @@ def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
 def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, load):
     adapter = load(family).adapter
     for image in pictures()[1:4]:
-        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._raw)]
-        views = [a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter._raw), prepared, strict=True)]
+        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._uint8)]
+        views = [a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter._uint8), prepared, strict=True)]
         for official, raw in (prepared, views):
             assert raw.pixels["pixel_values"].dtype == torch.uint8
             expected, found = (adapter.pack([one], 0).pixels["pixel_values"] for one in (official, raw))
@@ -129,7 +129,7 @@ def test_raw_pictures_reach_the_models_own_generate_developed(family, load, monk
     explainer, images = load(family), pictures()[:3]
     options = {"max_new_tokens": 5, "generation": {"min_new_tokens": 4}}  # which our own greedy loop leaves to generate
     single = [explainer.explain(image, PROMPT, **options) for image in images]
-    monkeypatch.setattr(type(explainer.adapter), "in_bulk", property(lambda adapter: adapter._raw))  # as on a GPU
+    monkeypatch.setattr(type(explainer.adapter), "for_bulk", property(lambda adapter: adapter._uint8))  # as on a GPU
     for one, other in zip(single, explainer.explain_batch(images, PROMPT, batch_size=2, **options), strict=True):
         same(one, other)
 

@@ -188,7 +188,7 @@ def test_relevance_rules_keep_the_forward_pass_and_conserve_relevance(inside, fa
     plain = replay.states()
     from ercr.trace.rules import follow
 
-    own = case.adapter.apart()
+    own = case.adapter.on_replica()
     follow(own, rule)
     embeds, positions = replay._embeds[None], own.position_ids([replay._sample], torch.ones(1, replay.length).long())
     with torch.no_grad():

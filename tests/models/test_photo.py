@@ -23,7 +23,7 @@ from ercr.errors import CheckpointError, InputError
 from ercr.methods import methods
 from ercr.models.chat import as_messages
 from ercr.models.towers.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
-from ercr.models.updates import base_at_hand, read_gguf
+from ercr.models.updates import base_is_local, read_gguf
 from tests import photo_parts
 
 SIDE, SCALE, RANK = 128, 1.5, 3
@@ -154,7 +154,7 @@ def test_every_method_reads_a_model_with_a_convolutional_tower(explainer: ercr.E
     assert np.isfinite(told.maps).all()
 
 
-def test_a_base_that_is_nowhere_is_one_sentence_with_the_way_to_get_it(
+def test_a_missing_language_model_is_one_sentence_with_the_install_command(
     folder: Path, tmp_path: Path, picture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lonely, photo, gone = tmp_path / "lonely", tmp_path / "x.png", str(tmp_path / "gone")
@@ -166,7 +166,7 @@ def test_a_base_that_is_nowhere_is_one_sentence_with_the_way_to_get_it(
     said = str(raised.value)
     assert said.startswith("lonely needs")
     assert gone in said
-    assert said.endswith(f"Install it with: {INSTALL}")
+    assert said.endswith(f"install it with {INSTALL}")
     monkeypatch.setattr(sys, "argv", ["ercr", "explain", str(photo), "--model", str(lonely)])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
@@ -176,14 +176,14 @@ def test_a_base_that_is_nowhere_is_one_sentence_with_the_way_to_get_it(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_language_model_of_which_only_the_tokenizer_was_loaded_is_not_at_hand(
+def test_a_language_model_whose_tokenizer_alone_is_cached_is_not_local(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached = {"config.json", "tokenizer.json"}
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda hub, file: file if file in cached else None)
-    assert not base_at_hand(folder)
+    assert not base_is_local(folder)
     cached.add("model.safetensors")
-    assert base_at_hand(folder)
+    assert base_is_local(folder)
 
 
 def test_a_damaged_file_of_the_language_model_is_not_called_missing(
@@ -195,7 +195,7 @@ def test_a_damaged_file_of_the_language_model_is_not_called_missing(
     monkeypatch.setattr("ercr.models.updates._packaged", lambda base: damaged)
     with pytest.raises(CheckpointError, match="cannot be loaded") as raised:
         ercr.Explainer.from_pretrained(str(folder))
-    assert "Install it" not in str(raised.value)
+    assert "install it" not in str(raised.value)
 
 
 @pytest.mark.parametrize("place", ["auto", "balanced", "cpu", torch.device("cpu"), {"": "cpu"}, None])
@@ -204,8 +204,8 @@ def test_every_form_of_a_device_map_gives_one_device(folder: Path, place: object
     assert ercr.Explainer.from_pretrained(str(folder), device_map=place).adapter.device.type == expected
 
 
-def test_a_precision_or_a_spread_that_cannot_be_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="no precision 'half16'"):
+def test_an_unknown_dtype_and_a_split_over_devices_are_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="no dtype 'half16'"):
         ercr.Explainer.from_pretrained(str(folder), dtype="half16")
     with pytest.raises(InputError, match="one device"):
         ercr.Explainer.from_pretrained(str(folder), device_map={"model.vision_tower": "cpu", "lm_head": "cuda:0"})

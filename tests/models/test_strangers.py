@@ -1,4 +1,4 @@
-"""Checkpoints from anyone: nothing of them is imported, unpickled or run, and what is wrong is one sentence."""
+"""Untrusted checkpoints: nothing in them is imported, unpickled or run, and every error is one sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATED = {
 
 
 class Bomb:
-    """Leaves a mark where it is unpickled."""
+    """Creates a file if it is unpickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return Path.touch, (Path("exploded"),)
@@ -58,14 +58,14 @@ def test_pickled_weights_are_refused_unread(tmp_path, monkeypatch, name):
     assert not Path("exploded").exists()
 
 
-def test_an_index_names_safetensors_files_in_its_folder_alone(tmp_path):
+def test_an_index_may_name_only_safetensors_files_in_its_folder(tmp_path):
     folder = copied(tmp_path / "model")
     for shard in ("weights.bin", "../model.safetensors", "/etc/passwd", 7):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": shard}}))
         assert "safetensors files in the same folder" in refusal(folder)
 
 
-def test_code_of_a_checkpoint_is_not_run_nor_asked_about(tmp_path):
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
     folder = copied(tmp_path / "model")
     stated = json.loads((folder / "config.json").read_text())
     stated |= {"model_type": "of_their_own", "auto_map": {"AutoConfig": "code.Config"}}
@@ -76,7 +76,7 @@ def test_code_of_a_checkpoint_is_not_run_nor_asked_about(tmp_path):
 
 
 def test_the_package_of_a_language_model_is_found_and_not_imported(tmp_path):
-    """Also where the current folder comes first on the path, and where a name has dots."""
+    """Also if the current folder comes first on the path, or if the name has dots."""
     for place in ("carrier", "outer", "outer/inner"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "__init__.py").write_text("raise SystemExit('imported')")
@@ -115,18 +115,18 @@ for package in ("carrier", "outer.inner"):
         {"x": 1},
     ],
 )
-def test_a_base_that_makes_no_sense_is_one_sentence(tmp_path, changed):
+def test_an_invalid_base_json_is_refused_in_one_sentence(tmp_path, changed):
     for text in (json.dumps(STATED | changed), "[]", "{" * 9000, ""):
         (tmp_path / "base.json").write_text(text)
-        with pytest.raises(CheckpointError, match="does not say where the language model is") as raised:
+        with pytest.raises(CheckpointError, match="must say where the language model is") as raised:
             updates._stated(tmp_path)
         assert sentence_trouble(str(raised.value)) is None
 
 
-def test_another_file_than_the_stated_language_model_is_refused(tmp_path):
+def test_a_language_model_with_another_hash_is_refused(tmp_path):
     file = tmp_path / "x.gguf"
     file.write_bytes(b"another model")
-    with pytest.raises(CheckpointError, match="SHA-256 is another one"):
+    with pytest.raises(CheckpointError, match="its SHA-256 differs"):
         updates._check_content(file, updates._Base(**STATED))
 
 
@@ -138,7 +138,7 @@ def test_the_installed_language_model_is_the_stated_one():
     updates._check_content(file, updates._stated(folder))
 
 
-def test_weights_without_shape_or_sense_are_one_sentence(tmp_path):
+def test_an_invalid_configuration_is_refused_in_one_sentence(tmp_path):
     folder = copied(tmp_path / "model")
     for change in (
         {"text_config": []},

@@ -67,9 +67,9 @@ def check_device(device: str) -> None:
     """Refuse a device that is none, or that is not here."""
     import torch
 
-    from ercr.models.updates import PLACED
+    from ercr.models.updates import DEVICE_MAP_WORDS
 
-    if device not in PLACED:
+    if device not in DEVICE_MAP_WORDS:
         try:
             torch.device(device)
         except RuntimeError:

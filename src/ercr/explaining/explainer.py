@@ -278,7 +278,7 @@ class Explainer:
     ) -> Ready:
         """A picture ready to run; `ahead` says which views to prepare now instead of when they are run."""
         loaded = load_image(image)
-        adapter = self.adapter.in_bulk if ahead else self.adapter
+        adapter = self.adapter.for_bulk if ahead else self.adapter
         sample = Sample(loaded.rgb, adapter.prepare(loaded.rgb, as_messages(prompt)), self._answer(answer))
         if not ahead:
             return Ready(loaded, sample)

@@ -1,4 +1,4 @@
-"""One adapter per model family: inputs, positions of the visual tokens, geometry, modules."""
+"""One adapter per model family: model inputs, positions of the visual tokens, geometry, modules."""
 
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.models.registry import adapter_class, adapters, register

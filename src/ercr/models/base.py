@@ -1,4 +1,4 @@
-"""What the rest of the package must know of a model family; one subclass per family, each in its own file."""
+"""The adapter: what the rest of the package must know about a model family; each family is a subclass."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ercr.errors import CheckpointError, InputError
 from ercr.image.geometry import Exact, Geometry
 from ercr.models.chat import Message, refuse_surrogates, render_chat
-from ercr.models.raw import RawProcessor, develop, is_plain, levels, ramp
-from ercr.models.replica import replica, survive_forks
+from ercr.models.replica import hold_hook_lock_while_forking, replica
+from ercr.models.uint8_pixels import Uint8Processor, every_value_image, normalise_uint8, table_is_enough, value_table
 
 ViewKind = Literal["pad", "interpolate"]
 Colour = tuple[int, int, int]
@@ -27,40 +27,40 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Prepared:
-    """One sample as the model takes it, on the CPU: token ids, image tensors and where everything lies."""
+    """The model's inputs for one image and conversation, on the CPU, with the positions of the visual tokens."""
 
     input_ids: Tensor  # [L]
     pixels: dict[str, Tensor]  # the family's own image inputs
     geometry: Geometry
-    visual: Tensor  # [N] positions of the visual tokens, in the geometry's order
-    prompt: Tensor  # [P] positions of the text the user wrote
+    visual: Tensor  # [N] positions of the visual tokens in `input_ids`, in the geometry's order
+    prompt: Tensor  # [P] positions of the conversation's own text: no template, no system message
 
     def with_answer(self, answer: Tensor) -> Prepared:
-        """The same sample with given answer tokens after the prompt."""
+        """The same inputs with the tokens of an answer after the prompt."""
         return replace(self, input_ids=torch.cat([self.input_ids, answer]))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Left-padded samples on the model's device."""
+    """Left-padded inputs of several samples on the model's device."""
 
     ids: Tensor  # [B, L]
     mask: Tensor | None  # [B, L], or None where nothing is padded
     positions: Tensor  # rotary positions [B, L] or [3, B, L]
-    following: Tensor  # [B, 1] the position of the next token
-    images: Tensor  # flat positions in [B * L] that take the image features, in their order
+    next_positions: Tensor  # [B, 1] rotary position of the first token after the prompt
+    image_positions: Tensor  # flat positions in [B * L] that take the image features, in their order
     pixels: dict[str, Tensor]
-    shapes: Tensor | None  # the pictures' grids on the host, for families that pack them
-    tower: Any  # what such a family's tower needs to know of them
-    offsets: tuple[int, ...]  # where each sample begins
+    image_grids: Tensor | None  # [n, 3] patches of each image, on the CPU, if the family packs images
+    tower_inputs: Any  # what the vision tower of such a family derives from these grids
+    offsets: tuple[int, ...]  # where each sample begins, after its padding
 
 
 class Adapter(ABC):
-    """A loaded model with its tokenizer and image processor, behind one face for all families."""
+    """A loaded model with its tokenizer and image processor, with the same interface for all families."""
 
     family: ClassVar[str]
     model_types: ClassVar[tuple[str, ...]]
-    checkpoints: ClassVar[tuple[str, ...]]  # examples that people use, for `ercr models`
+    checkpoints: ClassVar[tuple[str, ...]]  # well-known examples, listed by `ercr models`
 
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, chat_template: str | None) -> None:
         self.model = model
@@ -68,10 +68,10 @@ class Adapter(ABC):
         self.image_processor = image_processor
         self.chat_template = chat_template
         self.config = model.config
-        self.compiled: Any = None  # captured passes, where the user asked for them
-        self.fused = False  # whether kernels may be used that round differently from the model's own
+        self.compiled: Any = None  # trace.compiled.Compiled if the user asked for compile=True
+        self.fused = False  # whether faster kernels are allowed that round differently from the model's own
         self.decode = lru_cache(maxsize=2**16)(self._decode)
-        survive_forks()
+        hold_hook_lock_while_forking()
 
     # what differs between families
 
@@ -81,7 +81,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
-        """The official image processor's tensors and where their tokens lie."""
+        """The official image processor's tensors, and where their visual tokens lie on the image."""
 
     @abstractmethod
     def view_inputs(
@@ -92,7 +92,7 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def image_token(self) -> str:
-        """The token that stands once for an image in the chat template and once per visual token in the input."""
+        """The image token: once in the chat template, and once per visual token in the model's input."""
 
     @property
     def image_token_id(self) -> int:
@@ -103,7 +103,7 @@ class Adapter(ABC):
         return self.image_token * geometry.tokens
 
     def visual_positions(self, ids: Tensor) -> Tensor:
-        """Positions of the tokens that carry a cell of the image."""
+        """Positions of the visual tokens in the token ids."""
         return (ids == self.image_token_id).nonzero()[:, 0]
 
     def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
@@ -111,27 +111,27 @@ class Adapter(ABC):
         return (mask.cumsum(-1) - 1).clamp(min=0)
 
     def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
-        """Further inputs that follow from the padded token ids."""
+        """Further model inputs, computed from the padded token ids."""
         return {}
 
-    def tower_inputs(self, shapes: Tensor) -> Any:
-        """What the vision tower would work out from the pictures' grids by asking the device."""
+    def tower_inputs(self, image_grids: Tensor) -> Any:
+        """What the vision tower derives from the images' grids, computed here so that the device need not be read."""
         return None
 
     def image_features(self, batch: Batch) -> Tensor:
-        """The image inputs of a batch as embeddings of its image tokens, in reading order [N, d]."""
+        """The image features [N, d] of a batch, in the order of its image tokens."""
         features = self.model.model.get_image_features(**batch.pixels, return_dict=True).pooler_output
         return torch.cat(list(features)) if isinstance(features, list | tuple) else torch.as_tensor(features)
 
     @contextmanager
     def view_context(self, kind: ViewKind) -> Iterator[None]:
-        """Whatever must be switched in the model while a view of this kind runs."""
+        """Changes that the model needs while a view of this kind runs; none by default."""
         yield
 
     # what all families share
 
-    def apart(self) -> Adapter:
-        """The same over modules of its own: what a run hangs on them is seen by no other, and gone with it."""
+    def on_replica(self) -> Adapter:
+        """The same adapter with a replica of the model, so that one run's hooks and patches affect no other run."""
         other = copy(self)
         vars(other).pop("head", None)
         other.model = replica(self.model)
@@ -160,15 +160,15 @@ class Adapter(ABC):
 
     @cached_property
     def head(self) -> nn.Module:
-        """The language head; looking for it takes as long as several launches, and every token needs it."""
+        """The language head, cached: finding it takes as long as several kernel launches, and every token needs it."""
         head: nn.Module = self.model.get_output_embeddings()
         return head
 
     @cached_property
-    def unsaid(self) -> Tensor | None:
-        """Which tokens [V] the checkpoint's own settings keep from being said (`suppress_tokens`), if any.
+    def suppressed_tokens(self) -> Tensor | None:
+        """Mask [V] of the tokens that the checkpoint's generation settings forbid (`suppress_tokens`), or None.
 
-        Taken up once, as the weights are: captured steps hold on to it.
+        Read once, like the weights, because captured CUDA graphs keep its address.
         """
         listed = getattr(self.model.generation_config, "suppress_tokens", None)
         if not listed:
@@ -183,9 +183,9 @@ class Adapter(ABC):
 
     @property
     def mlp_cam_block(self) -> int:
-        """The block whose MLP input LLaVA-CAM reads; published for some models, else at nine tenths of the depth.
+        """The block whose MLP input LLaVA-CAM reads: the published one, or else at 90% of the depth.
 
-        Never the last: what its MLP does at visual tokens reaches no later position.
+        Never the last block: what its MLP does at visual tokens reaches no later position.
         """
         return max(0, min(round(0.9 * len(self.blocks)), len(self.blocks) - 2))
 
@@ -196,7 +196,7 @@ class Adapter(ABC):
             return torch.as_tensor(head.weight.index_select(0, ids.to(head.weight.device)))
         from accelerate.utils import align_module_device
 
-        head = replica(head)  # weights are moved into it and out again
+        head = replica(head)  # weights are loaded into it and offloaded again
         with align_module_device(head, self.device):
             return torch.as_tensor(head.weight[ids.to(self.device)]).clone()
 
@@ -206,7 +206,7 @@ class Adapter(ABC):
 
     @cached_property
     def plain_tokens(self) -> Tensor:
-        """Which of all tokens are not special [V], on the model's device."""
+        """Mask [V] of the tokens that are not special, on the model's device."""
         special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.long)
         count = 1 + max(self.vocabulary, len(self.tokenizer), *special.tolist())
         plain = torch.ones(count, dtype=torch.bool).index_fill(0, special, False)
@@ -214,25 +214,27 @@ class Adapter(ABC):
 
     @property
     def image_backend(self) -> str:
-        """Which library resized the image: results differ slightly between them."""
+        """The library that resizes images; results differ slightly between libraries."""
         return str(getattr(self.image_processor, "backend", "unknown"))
 
     def prepare(self, image: Image.Image, messages: Sequence[Message]) -> Prepared:
-        """Chat messages and one image to model inputs, equal to the official processor's."""
+        """Model inputs for chat messages and one image, equal to the official processor's."""
         pixels, geometry = self.image_inputs(image)
         chat = render_chat(self.tokenizer, self.chat_template, messages, self.image_token, self.expand(geometry))
         if int(chat.ids.max()) >= self.vocabulary:
-            raise CheckpointError("The tokenizer knows tokens that the model does not have: they belong to two models.")
+            raise CheckpointError(
+                "The tokenizer has tokens that the model does not have: use the tokenizer of the same checkpoint."
+            )
         visual = self.visual_positions(chat.ids)
         if len(visual) != geometry.tokens:
             raise InputError(
-                f"The prompt holds {len(visual)} image tokens where {geometry.tokens} were expected: "
-                f"the chat template must place exactly one image."
+                f"The prompt has {len(visual)} image tokens instead of {geometry.tokens}: "
+                f"use a chat template that places exactly one image."
             )
         return Prepared(chat.ids, pixels, geometry, visual, chat.text_positions)
 
     def view(self, image: Image.Image, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
-        """An auxiliary view: same text before the image, nothing after the last visual token."""
+        """Inputs of an auxiliary view: the same text before the image, nothing after the last visual token."""
         pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
         first = int((anchor.input_ids == self.image_token_id).nonzero()[0])
         extra = int((anchor.input_ids == self.image_token_id).sum()) - anchor.geometry.tokens
@@ -241,72 +243,72 @@ class Adapter(ABC):
         return Prepared(ids, pixels, geometry, self.visual_positions(ids), ids.new_empty(0))
 
     def collate(self, samples: Sequence[Prepared], pad_id: int) -> dict[str, Tensor]:
-        """One left-padded batch on the model's device."""
+        """A left-padded batch on the model's device, as keyword arguments of the model."""
         ids, mask, _ = _padded(samples, pad_id)
         inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids)}
         return {key: value.to(self.device) for key, value in inputs.items()} | self._pixels(samples)
 
     def pack(self, samples: Sequence[Prepared], pad_id: int) -> Batch:
-        """The same with everything a pass needs worked out on the host, so that the device is never waited for."""
+        """A left-padded batch. Positions and masks are computed on the CPU, so that no pass waits for the device."""
         ids, mask, offsets = _padded(samples, pad_id)
         positions = self.position_ids(samples, mask)
-        images = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
-        to = self.device
-        shapes = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
+        image_positions = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
+        device = self.device
+        grids = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
         return Batch(
-            ids=ids.to(to),
-            mask=mask.to(to) if any(offsets) else None,
-            positions=positions.to(to),
-            following=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(to),
-            images=images.to(to),
+            ids=ids.to(device),
+            mask=mask.to(device) if any(offsets) else None,
+            positions=positions.to(device),
+            next_positions=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(device),
+            image_positions=image_positions.to(device),
             pixels=self._pixels(samples),
-            shapes=torch.cat(shapes) if shapes else None,
-            tower=self.tower_inputs(torch.cat(shapes)) if shapes else None,
+            image_grids=torch.cat(grids) if grids else None,
+            tower_inputs=self.tower_inputs(torch.cat(grids)) if grids else None,
             offsets=offsets,
         )
 
     def _pixels(self, samples: Sequence[Prepared]) -> dict[str, Tensor]:
-        """Image inputs, joined on the device: they lie in pinned memory where they were prepared in the background."""
+        """Image inputs, copied one by one (background threads put them into pinned memory) and joined on the device."""
         return {key: torch.cat([self._moved(s.pixels[key]) for s in samples]) for key in samples[0].pixels}
 
     def _moved(self, pixels: Tensor) -> Tensor:
-        """Image inputs on the model's device; pictures that came as 8-bit values become numbers there."""
+        """Image inputs on the model's device; 8-bit pixels are normalised there."""
         moved = pixels.to(self.device, non_blocking=True)
         if pixels.dtype != torch.uint8:
             return moved
-        table = self.levels
-        assert table is not None, "pictures are left raw only where there is a table"
-        return develop(moved, table.to(self.device, self.model.dtype))
+        table = self.value_table
+        assert table is not None, "for_bulk leaves pixels as 8-bit values only if there is a table"
+        return normalise_uint8(moved, table.to(self.device, self.model.dtype))
 
     @cached_property
-    def levels(self) -> Tensor | None:
-        """What the image processor makes of each 8-bit value [3, 256], where a table can say it."""
-        if not is_plain(self.image_processor):
+    def value_table(self) -> Tensor | None:
+        """What the image processor makes of each 8-bit value [3, 256], or None if no table can say it."""
+        if not table_is_enough(self.image_processor):
             return None
-        found = (adapter.image_inputs(ramp())[0]["pixel_values"] for adapter in (self, self._raw))
-        return levels(*found)
+        found = (adapter.image_inputs(every_value_image())[0]["pixel_values"] for adapter in (self, self._uint8))
+        return value_table(*found)
 
     @cached_property
-    def _raw(self) -> Adapter:
+    def _uint8(self) -> Adapter:
         other = copy(self)
-        other.image_processor = RawProcessor(self.image_processor)
+        other.image_processor = Uint8Processor(self.image_processor)
         return other
 
     @property
-    def in_bulk(self) -> Adapter:
-        """The adapter that prepares pictures for a bulk run: on a GPU it leaves the last step to the device."""
-        return self._raw if self.device.type == "cuda" and self.levels is not None else self
+    def for_bulk(self) -> Adapter:
+        """The adapter that prepares images for a bulk run: with a GPU, the device normalises the pixels."""
+        return self._uint8 if self.device.type == "cuda" and self.value_table is not None else self
 
     def embed(self, batch: Batch) -> Tensor:
-        """Token embeddings [B, L, d] with the image features in their places."""
+        """Token embeddings [B, L, d] in which image features replace the image tokens."""
         embeds: Tensor = self.model.get_input_embeddings()(batch.ids)
         features = self.image_features(batch).to(embeds.device, embeds.dtype)
-        features = features.flatten(0, -2)  # tiles of a picture follow each other
-        flat = embeds.flatten(0, 1).index_copy(0, batch.images.to(embeds.device), features)
+        features = features.flatten(0, -2)  # the tiles of an image one after another
+        flat = embeds.flatten(0, 1).index_copy(0, batch.image_positions.to(embeds.device), features)
         return flat.view_as(embeds)
 
     def read(self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: Any = None) -> Tensor:
-        """One pass of the decoder: final states [B, L, d]."""
+        """Run the decoder once over embeddings: its final states [B, L, d]."""
         out = self.language_model(
             inputs_embeds=embeds,
             position_ids=positions,
@@ -317,16 +319,16 @@ class Adapter(ABC):
         return torch.as_tensor(out.last_hidden_state)
 
     def _decode(self, ids: tuple[int, ...]) -> str:
-        """Text of a few tokens, special ones included; `decode` remembers it, since words come again and again."""
+        """Text of a few tokens, special ones included; `decode` caches it, because the same words come often."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode_answer(self, answer: str) -> Tensor:
-        """Token ids of a given answer, as the model would have spoken it."""
+        """Token ids of a given answer, as the model would have generated them."""
         refuse_surrogates(answer, "answer")
         return self.answer_ids(self.tokenizer(answer, add_special_tokens=False)["input_ids"])
 
     def answer_ids(self, ids: Sequence[int]) -> Tensor:
-        """Given token ids of an answer, refused where the model has no such token."""
+        """Given token ids of an answer as a tensor; ids that the model does not have are refused."""
         if not len(ids):
             raise InputError("The answer to explain is empty: give at least one word.")
         if min(ids) < 0 or max(ids) >= self.vocabulary:
@@ -338,7 +340,7 @@ class Adapter(ABC):
 
 
 def _padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Left-padded token ids [B, L], a mask of those that are not padding, and where each sample begins."""
+    """Left-padded token ids [B, L], the attention mask [B, L], and the padding before each sample."""
     longest = max(len(sample.input_ids) for sample in samples)
     offsets = tuple(longest - len(sample.input_ids) for sample in samples)
     ids = torch.full((len(samples), longest), pad_id)
@@ -352,7 +354,7 @@ def _padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, t
 def paste(
     image: Image.Image, canvas: tuple[int, int], content: tuple[int, int], colour: Colour, resample: int
 ) -> Image.Image:
-    """The image resized to `content` (height, width) in the middle of a canvas of plain colour; overflow is cut."""
+    """The image resized to `content` (height, width), centred on a canvas of one colour; the overflow is cut off."""
     scaled = image.resize((content[1], content[0]), resample=Image.Resampling(resample))
     sheet = Image.new("RGB", (canvas[1], canvas[0]), colour)
     sheet.paste(scaled, ((canvas[1] - content[1]) // 2, (canvas[0] - content[0]) // 2))
@@ -367,6 +369,6 @@ def paste_box(size: tuple[int, int], canvas: tuple[int, int], content: tuple[int
 
 
 def mean_colour(image_processor: Any) -> Colour:
-    """The colour that becomes zero after normalisation, as nearly as 8 bits allow."""
+    """The 8-bit colour nearest to what normalisation turns into zero."""
     red, green, blue = (round(float(channel) * 255) for channel in image_processor.image_mean)
     return red, green, blue

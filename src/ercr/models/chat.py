@@ -1,4 +1,4 @@
-"""Chat messages to token ids, and which of those tokens the user wrote; never touches an image or a model."""
+"""Chat messages to token ids, with the positions of the conversation's own words; never touches an image or a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Chat:
-    """A rendered conversation: token ids and the positions of its own text (no template, no system, no image)."""
+    """A rendered conversation: token ids and the positions of its own text (no template, system message or image)."""
 
     ids: Tensor  # [L]
     text_positions: Tensor  # [P]
 
 
 def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
-    """A plain prompt or a conversation, as messages whose first user turn shows the image."""
+    """A prompt or a conversation as messages; the first user message gets the image if none has it."""
     if isinstance(prompt, str):
         refuse_surrogates(prompt, "prompt")
         if not prompt.strip():
@@ -41,7 +41,7 @@ def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
         raise InputError("The conversation must end with a user message; pass the model's words as answer=.")
     images = sum(part["type"] == "image" for message in messages for part in message["content"])
     if images > 1:
-        raise InputError(f"The conversation shows {images} images; one image can be explained at a time.")
+        raise InputError(f"The conversation has {images} images: pass exactly one.")
     if images == 0:
         first = next(message for message in messages if message["role"] == "user")
         first["content"].insert(0, {"type": "image"})
@@ -51,14 +51,14 @@ def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
 
 
 def refuse_surrogates(text: str, what: str) -> None:
-    """Half of a surrogate pair is no character: no tokenizer can read it and no file can hold it."""
+    """Refuse half of a surrogate pair: it is not a character, so no tokenizer can read it and no file can store it."""
     if _SURROGATE.search(text):
-        raise InputError(f"The {what} holds half of a surrogate pair, which is no character: remove it.")
+        raise InputError(f"The {what} contains half of a surrogate pair, which is not a character: remove it.")
 
 
 def _normalise(message: Message) -> Message:
     if not isinstance(message, dict) or message.get("role") not in ("system", "user", "assistant"):
-        raise InputError("A message needs a role ('system', 'user' or 'assistant') and a content.")
+        raise InputError("Give every message a role ('system', 'user' or 'assistant') and a content.")
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
     for part in parts:
@@ -75,13 +75,13 @@ def _normalise(message: Message) -> Message:
 def render_chat(
     tokenizer: Any, template: str | None, messages: Sequence[Message], image_token: str, expanded: str
 ) -> Chat:
-    """Apply the template, put the visual tokens in place of its image token, tokenise, and find the own text."""
+    """Apply the template, replace its image token by `expanded`, tokenise, and locate the conversation's own text."""
     _refuse_image_token(messages, image_token)
     text = _render(tokenizer, template, messages)
     spans = _text_spans(tokenizer, template, messages, text)
     at = text.find(image_token)
     if at < 0:
-        raise InputError("The chat template has no place for an image; pass a checkpoint with its own template.")
+        raise InputError("The chat template has no place for an image: pass a processor whose template has one.")
     shift = len(expanded) - len(image_token)
     text = text[:at] + expanded + text[at + len(image_token) :]
     spans = [(a + shift, b + shift) if a > at else (a, b) for a, b in spans]
@@ -100,24 +100,26 @@ def render_chat(
 def _refuse_image_token(messages: Sequence[Message], image_token: str) -> None:
     for message in messages:
         if any(part["type"] == "text" and image_token in part["text"] for part in message["content"]):
-            raise InputError(f"The prompt contains {image_token!r}, which the model reads as a picture: remove it.")
+            raise InputError(f"The prompt contains {image_token!r}, which the model reads as an image: remove it.")
 
 
 def _render(tokenizer: Any, template: str | None, messages: Sequence[Message]) -> str:
     if template is None:
-        raise InputError("This checkpoint has no chat template; add chat_template.jinja to its folder.")
+        raise InputError("This checkpoint has no chat template: add chat_template.jinja to its folder.")
     for turns in (list(messages), [_plain_text(message) for message in messages]):
         try:
             options = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
             return str(tokenizer.apply_chat_template(turns, **options))
-        # templates fail in many ways on a list where they expect a string; then they get a string
+        # some templates expect a string and fail on a list, in many different ways; then they get the string
         except Exception as error:
             reason = " ".join(str(error).split())
-    raise InputError(f"The chat template cannot render this conversation: {reason}.")
+    raise InputError(
+        f"The chat template cannot render this conversation, so change the messages or the template: {reason}."
+    )
 
 
 def _plain_text(message: Message) -> Message:
-    """A turn of text alone with its content as one string, which some templates expect."""
+    """A message without an image with its content as one string, which some templates expect."""
     if any(part["type"] != "text" for part in message["content"]):
         return message
     return {**message, "content": "".join(part["text"] for part in message["content"])}
@@ -126,8 +128,8 @@ def _plain_text(message: Message) -> Message:
 def _text_spans(tokenizer: Any, template: str | None, messages: Sequence[Message], text: str) -> list[tuple[int, int]]:
     """Character spans of the user's and the earlier answers' text in the rendered conversation.
 
-    The template is rendered once more with a marker in place of each text: what lies between the markers is
-    template, whatever it says. Searching for the text itself would find it in a system prompt, too.
+    The template is rendered again with a marker in place of each text: everything between the markers belongs to
+    the template. A search for the text itself could find it in a system prompt, too.
     """
     texts: list[str] = []
     marked: list[Message] = []
@@ -143,11 +145,13 @@ def _text_spans(tokenizer: Any, template: str | None, messages: Sequence[Message
     for index, own in enumerate(texts):
         found = outline.find(_marker(index), outline_cursor)
         if found < 0:
-            continue  # the template leaves this turn out
+            continue  # the template omits this message
         start = cursor + found - outline_cursor
         written = own if text.startswith(own, start) else own.strip()
         if not text.startswith(written, start):
-            raise InputError("The chat template rewrites the prompt, so its words cannot be located.")
+            raise InputError(
+                "The chat template rewrites the prompt, so its words cannot be located: use another template."
+            )
         spans.append((start, start + len(written)))
         cursor, outline_cursor = start + len(written), found + len(_marker(index))
     return spans

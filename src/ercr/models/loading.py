@@ -1,4 +1,4 @@
-"""From a checkpoint's name or folder to an adapter, without torchvision, remote code or pickled weights."""
+"""Loads a checkpoint by name or folder into an adapter, without torchvision, remote code or pickled weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ercr.models.updates import is_update, load_updated
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _NO_PICKLES = (
-    "pickled weights (.bin, .pt, .ckpt) are not read, because a pickle can run a program: "
-    "where you trust them, save them as safetensors with save_pretrained()."
+    "pickled weights (.bin, .pt, .ckpt) are not read, because a pickle can run any program: "
+    "if you trust them, save them as safetensors with save_pretrained()."
 )
 
 
@@ -35,11 +35,15 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
         _refuse_remote_code(_read_json(folder / "config.json") if (folder / "config.json").exists() else {}, name)
         _check_folder(folder)
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise CheckpointError(f"There is no checkpoint folder {name}, and it is not a hub id like 'owner/model'.")
+        raise CheckpointError(
+            f"There is no checkpoint folder {name}: give an existing folder, or a hub id such as 'owner/model'."
+        )
     if model_options.get("use_safetensors") is False:
         raise InputError(f"use_safetensors=False cannot be used: {_NO_PICKLES}")
     source = _source(revision)
-    importlib.import_module("ercr.models.towers.efficientnet_lite")  # a tower that configurations may name
+    importlib.import_module(
+        "ercr.models.towers.efficientnet_lite"
+    )  # registers a vision tower that configurations may name
     with _translated_errors(name):
         _refuse_remote_code(PretrainedConfig.get_config_dict(name, **source)[0], name)
         config = AutoConfig.from_pretrained(name, **source)
@@ -54,12 +58,12 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
 
 
 def _source(revision: str | None) -> dict[str, Any]:
-    """Options of every loader: the revision, and no code from the checkpoint, which is not asked about either."""
+    """Options of every loader: the revision, and never code from the checkpoint."""
     return {"trust_remote_code": False, **({"revision": revision} if revision else {})}
 
 
 def _refuse_remote_code(stated: dict[str, Any], name: str) -> None:
-    """Say which command rewrites a checkpoint that transformers cannot open without code from elsewhere."""
+    """For a checkpoint that needs remote code: name the command that converts it."""
     advice = must_be_converted(stated.get("model_type"), name)
     if advice:
         raise CheckpointError(advice)
@@ -75,37 +79,41 @@ def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:
 
 
 def _image_processor(name: str, source: dict[str, Any]) -> Any:
-    """The checkpoint's image processor, in its Pillow form where torchvision is missing."""
+    """The checkpoint's image processor; its Pillow version if torchvision is missing."""
     import transformers
     from transformers.utils import is_torchvision_available
 
     if is_torchvision_available():
         return transformers.AutoImageProcessor.from_pretrained(name, **source)
-    # some versions' AutoImageProcessor asks for torchvision even where the Pillow class would do
+    # in some versions AutoImageProcessor requires torchvision even if there is a Pillow class
     stated, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name, **source)
     named = stated.get("image_processor_type") or str(stated.get("feature_extractor_type", ""))
     kind = str(named).replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast").removesuffix("Pil") + "Pil"
     processor = getattr(transformers, kind, None)
     if processor is None:
-        raise CheckpointError(f"The image processor {kind.removesuffix('Pil')!r} needs torchvision: install it.")
+        raise CheckpointError(
+            f"The image processor {kind.removesuffix('Pil')!r} needs torchvision: install torchvision."
+        )
     return processor.from_pretrained(name, **source)
 
 
 def wrap_model(model: Any, processor: Any) -> Adapter:
     """An adapter around a model the user has loaded.
 
-    `processor` is the model's processor or a pair (tokenizer, image_processor); None reads them from the checkpoint
-    the model came from.
+    `processor` is the model's processor or a pair (tokenizer, image_processor); with None, both are loaded from the
+    model's checkpoint.
     """
     if isinstance(model, str | Path):
-        raise InputError(f"Explainer takes a loaded model; for a name write Explainer.from_pretrained({str(model)!r}).")
+        raise InputError(
+            f"Explainer takes a loaded model: to load one by name, use Explainer.from_pretrained({str(model)!r})."
+        )
     if getattr(model, "config", None) is None or not callable(getattr(model, "generate", None)):
-        raise InputError(f"Explainer takes a loaded Hugging Face model, not {type(model).__name__}.")
+        raise InputError(f"Pass a loaded Hugging Face model to Explainer, not {type(model).__name__}.")
     adapter = adapter_class(getattr(model.config, "model_type", None))
     if processor is None:
         name = str(getattr(model, "name_or_path", ""))
         if not name:
-            raise InputError("This model came from no checkpoint: pass its processor, too.")
+            raise InputError("This model was not loaded from a checkpoint: pass its processor, too.")
         with _translated_errors(name):
             return check_fit(adapter(model.eval(), *_load_parts(name, None)))
     if isinstance(processor, tuple):
@@ -123,7 +131,7 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
 
 
 def _check_folder(folder: Path) -> None:
-    """Name the missing file before a loader fails on it in its own words."""
+    """Name a missing file before a loader fails because of it with a message that does not name it."""
 
     def has(*names: str) -> bool:
         return any(True for name in names for _ in folder.glob(name))
@@ -140,7 +148,7 @@ def _check_folder(folder: Path) -> None:
     ]
     if "model.safetensors (or its shards)" in missing and has(*_PICKLED):
         raise CheckpointError(f"The checkpoint folder {folder} cannot be used: {_NO_PICKLES}")
-    # a text-only model has no image processor: say what it is, not what it lacks
+    # a text-only model has no image processor: then the better error is that its type is not supported
     if missing == ["preprocessor_config.json"]:
         adapter_class(_read_json(folder / "config.json").get("model_type"))
     if missing:
@@ -156,18 +164,20 @@ def _check_folder(folder: Path) -> None:
 
 
 def _shards(index: Path) -> set[str]:
-    """The files that an index names, which are safetensors files beside it."""
+    """The weight files that an index names; they must be safetensors files in its folder."""
     named = _read_json(index).get("weight_map")
     shards = (
         set(named.values()) if isinstance(named, dict) and all(isinstance(s, str) for s in named.values()) else {""}
     )
     if any(not shard.endswith(".safetensors") or set(shard) & {"/", "\\", "\0"} for shard in shards):
-        raise CheckpointError(f"{index} names files that are not safetensors files in the same folder.")
+        raise CheckpointError(
+            f"{index} lists files that are not safetensors files in the same folder: download the checkpoint again."
+        )
     return shards
 
 
 def _nested_image_processor(folder: Path) -> bool:
-    """Whether the image processor's settings stand inside the processor's file, as newer checkpoints keep them."""
+    """Whether the processor's file contains the image processor's settings, as in newer checkpoints."""
     path = folder / "processor_config.json"
     return path.exists() and "image_processor" in _read_json(path)
 
@@ -179,7 +189,9 @@ def _check_safetensors(path: Path) -> None:
         with safe_open(path, framework="pt"):
             pass
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"The weights file {path} is damaged or cut short: {error}.") from None
+        raise CheckpointError(
+            f"The weights file {path} is damaged or incomplete, download it again: {error}."
+        ) from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -191,7 +203,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _chat_template(name: str, revision: str | None) -> str | None:
-    """The processor's chat template, from whichever of its files the checkpoint has."""
+    """The processor's chat template, from the first of its possible files that the checkpoint has."""
     from transformers.utils import cached_file
 
     for filename in _TEMPLATE_FILES:
@@ -214,14 +226,14 @@ def _chat_template(name: str, revision: str | None) -> str | None:
 
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
-    """Loaders raise many kinds of error; a user needs one sentence that names the checkpoint."""
+    """Turn a loader's error of any kind into one sentence that names the checkpoint."""
     try:
         yield
     except InputError:
         raise
-    # a checkpoint may come from anyone, and a file that makes no sense fails in any way
+    # a damaged or malicious checkpoint can make a loader raise any exception
     except Exception as error:
-        # what follows the first sentence is advice on private repositories and the like
+        # the sentences after the first one are advice, such as on private repositories
         first = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\s+(?=If this is )", str(error).strip())[0]
         detail = textwrap.shorten(first, 300, placeholder=" …").rstrip(".") or type(error).__name__
         raise CheckpointError(f"The checkpoint {name} cannot be loaded: {detail}.") from error

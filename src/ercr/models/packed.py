@@ -1,9 +1,9 @@
-"""Attention over pictures that lie one behind the other, without a loop over them; for captured passes only.
+"""Attention over images packed into one sequence, without a loop over them; used only for compile=True.
 
-Vision towers with dynamic resolution pack all pictures into one sequence and let each attend to itself. The stock
-code calls attention once per picture and asks the device for the lengths before every block, which no captured pass
-may do. Here pictures (or windows) of equal length share one call, and lengths are known on the host. Last digits
-differ from the stock code's, and in half precision words may.
+Vision towers with dynamic resolution pack all images into one sequence in which each image attends to itself.
+transformers' code calls attention once per image and reads the lengths from the device before every block, which a
+CUDA graph cannot do. Here images (or windows) of equal length share one call, and the lengths are known on the CPU.
+This affects the last digits, and in half precision it can change words.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Groups:
-    """Segments of a packed sequence by length: (length, count) in packed order, or in that of `order`."""
+    """Segments of a packed sequence by length: (length, count), in packed order or in the order that `order` makes."""
 
     sizes: tuple[tuple[int, int], ...]
-    order: Tensor | None = None  # gathers the segments of one length next to each other
-    back: Tensor | None = None
+    order: Tensor | None = None  # moves segments of equal length next to each other
+    inverse: Tensor | None = None  # undoes `order`
 
 
 @lru_cache(maxsize=64)
 def group_segments(lengths: tuple[int, ...], device: torch.device) -> Groups:
-    """Equal neighbours share a call; where lengths alternate, segments are first sorted by length."""
+    """Group neighbours of equal length; if lengths alternate, sort the segments by length first."""
     runs: list[list[int]] = []
     for length in lengths:
         if runs and runs[-1][0] == length:
@@ -61,11 +61,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, groups: Groups, scale: flo
         results.append(out.transpose(1, 2).reshape(length * count, -1))
         start = stop
     joined = results[0] if len(results) == 1 else torch.cat(results)
-    return joined if groups.back is None else joined[groups.back]
+    return joined if groups.inverse is None else joined[groups.inverse]
 
 
 def _patches(module: Any, hidden_states: Tensor) -> Tensor:
-    """Patches that do not overlap need no convolution: one product, which is what the device is good at."""
+    """The patch convolution as one matrix product, which is equivalent because patches do not overlap, and faster."""
     weight, bias = module.proj.weight, module.proj.bias
     return F.linear(hidden_states.to(weight.dtype), weight.flatten(1), bias)
 
@@ -80,27 +80,27 @@ def _rotation(module: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def _forward(
     module: Any,
-    known: dict[int, Groups],
+    groups: dict[int, Groups],
     hidden_states: Tensor,
     cu_seqlens: Tensor,
     position_embeddings: Any = None,
     **_: Any,
 ) -> Tensor:
-    """What the tower's attention module computes, with the segments in groups."""
+    """What the tower's attention module computes, with one call per group of segments."""
     rotate = _rotation(type(module).__module__)
     count = len(hidden_states)
     query, key, value = module.qkv(hidden_states).reshape(count, 3, module.num_heads, -1).permute(1, 0, 2, 3).unbind(0)
     query, key = rotate(query, key, *position_embeddings)
-    out: Tensor = module.proj(attend(query, key, value, known[id(cu_seqlens)], module.scaling))
+    out: Tensor = module.proj(attend(query, key, value, groups[id(cu_seqlens)], module.scaling))
     return out
 
 
 @contextmanager
 def packed_tower(tower: Any, groups: dict[int, Groups]) -> Iterator[None]:
-    """Let a tower attend in groups, which are known by the identity of their cu_seqlens."""
+    """Replace a tower's attention by `attend`; the groups are found by the id of the tensor cu_seqlens."""
     attention = [block.attn for block in tower.blocks]
     changed: list[nn.Module] = [*attention, tower.patch_embed]
-    # another backend, or a forward of the instance's own (offloading), is somebody else's choice: leave it
+    # another backend, or a forward that was patched already (by offloading), must not be replaced
     if tower.config._attn_implementation != "sdpa" or any("forward" in vars(module) for module in changed):
         yield
         return

@@ -1,4 +1,4 @@
-"""Which adapter serves which kind of model; families register themselves from their own file."""
+"""Which adapter handles which model type; each family registers itself in its own file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A = TypeVar("A", bound=type[Adapter])
 
 
 def register(adapter: A) -> A:
-    """Class decorator: serve the model types that the adapter names."""
+    """Class decorator: use this adapter for the model types that it lists."""
     for model_type in adapter.model_types:
         _ADAPTERS[model_type] = adapter
     return adapter

@@ -1,7 +1,7 @@
-"""A model in modules of its own that share its weights: what is hung on them is seen by no other run; runs nothing.
+"""Replicas: a copy of a model's module objects that shares its weights. Nothing is run here.
 
-Hooks, patched forwards and the state that models keep between steps live in module objects. A run that works on
-objects of its own needs no lock, leaves nothing behind whatever ends it, and is not disturbed by another one.
+Hooks, patched forwards and the state that models keep between steps are attributes of module objects. A run that works
+on its own replica needs no lock, changes nothing in the user's model however it ends, and does not affect other runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# what a module holds of its own, beside its attributes
+# dictionaries of a module that must be copied, so that a change in the replica does not change the original
 _TABLES = (
     "_parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks _forward_hooks "
     "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks _forward_pre_hooks_with_kwargs"
@@ -23,7 +23,7 @@ _TABLES = (
 
 
 def replica(model: Any) -> Any:
-    """New modules in the places of the old ones, with the same parameters, buffers, hooks and settings."""
+    """New module objects in the same tree, with the same parameters, buffers, hooks and settings."""
     return _replica(model, {})
 
 
@@ -35,7 +35,7 @@ def _replica(module: nn.Module, made: dict[int, Any]) -> Any:
     new = made[id(module)] = module.__class__.__new__(module.__class__)
     state = vars(module).copy()
     state |= {name: state[name].copy() for name in _TABLES if name in state}
-    state["_compiled_call_impl"] = None  # it would run the old module
+    state["_compiled_call_impl"] = None  # it would call the original module
     state |= {name: _rebound(value, module, new) for name, value in state.items() if callable(value)}
     vars(new).update(state)
     if "_hf_hook" in state:
@@ -46,7 +46,7 @@ def _replica(module: nn.Module, made: dict[int, Any]) -> Any:
 
 
 def _rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
-    """A forward of the instance's own (offloading, several devices), bound to the new module."""
+    """A patched forward (as accelerate makes for offloading or several devices), bound to the new module."""
     if isinstance(value, MethodType) and value.__self__ is old:
         return MethodType(value.__func__, new)
     if isinstance(value, partial) and value.args and value.args[0] is old:
@@ -57,25 +57,26 @@ def _rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
 
 
 def _own_hook(hook: Any, made: dict[int, Any]) -> Any:
-    """Accelerate's hooks remember what they moved; a run of its own has hooks of its own."""
+    """A copy of one of accelerate's hooks, because they store which weights they moved."""
     own = copy(hook)
     if hasattr(own, "hooks"):
         own.hooks = tuple(_own_hook(part, made) for part in own.hooks)
     shared = getattr(own, "tied_params_map", None)
     if shared is not None:
-        own.tied_params_map = made.setdefault(id(shared), {key: dict(kept) for key, kept in shared.items()})
+        own.tied_params_map = made.setdefault(id(shared), {key: dict(value) for key, value in shared.items()})
     return own
 
 
 @cache
-def survive_forks() -> None:
-    """transformers holds a lock while it puts hooks of its own on a model, which new modules have done at every run.
+def hold_hook_lock_while_forking() -> None:
+    """Make a fork wait until no thread holds the lock under which transformers installs its hooks on a model.
 
-    A process that is forked meanwhile would wait for that lock for ever; so a fork waits until nobody holds it.
+    Those hooks are installed on every new replica. A process forked while another thread holds the lock would have a
+    locked copy of it that nobody releases, and would wait for ever.
     """
     try:
         from transformers.utils import output_capturing
-    except ImportError:  # versions without it put no hooks
+    except ImportError:  # versions without this module install no hooks
         return
     lock: Any = getattr(output_capturing, "_hook_installation_lock", None)
     if lock is not None and hasattr(os, "register_at_fork"):

@@ -1,9 +1,9 @@
-"""Checkpoints that hold a small update of a published language model, which is found and merged on loading.
+"""Checkpoints that store a low-rank update of a published language model; both are merged when they are loaded.
 
-The folder has `base.json` (where the language model is, and its checksum) and `update.safetensors`: the vision tower
-and the projector whole, and for each kind of weight of the language model two stacked factors, `inner` [layers, rank,
-in] and `outer` [layers, out, rank]. A merged weight is W + scale * outer @ inner. Such a folder may come from anyone,
-so what it names is looked up and checked, and nothing is imported.
+The folder has `base.json` (where the language model is, and its checksum) and `update.safetensors`: all weights of the
+vision tower and the projector, and for each kind of weight of the language model two stacked factors, `inner` [layers,
+rank, in] and `outer` [layers, out, rank]. A merged weight is W + scale * outer @ inner. Such a folder may come from
+anyone, so the file that it names is checked by its hash, and no package that it names is imported.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ercr.errors import CheckpointError, InputError
 from ercr.files.plain import read_plain
 
 MARK, WEIGHTS = "base.json", "update.safetensors"
-PLACED = ("auto", "balanced", "balanced_low_0", "sequential")  # words by which accelerate spreads a model
+DEVICE_MAP_WORDS = ("auto", "balanced", "balanced_low_0", "sequential")  # device_map values that let accelerate choose
 
-# a stacked weight and the modules of a layer whose rows it joins
+# kinds of stacked weights, with the modules of a layer whose rows each of them joins
 JOINED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "out": ("self_attn.o_proj",),
@@ -40,25 +40,25 @@ def is_update(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
-def base_at_hand(folder: Path) -> bool:
-    """Whether the language model can be loaded without a network."""
+def base_is_local(folder: Path) -> bool:
+    """Whether the language model can be loaded without a network connection."""
     from huggingface_hub import try_to_load_from_cache
 
     base = _stated(folder)
-    needed = ("config.json", "model.safetensors")  # a tokenizer alone brings the first
+    needed = ("config.json", "model.safetensors")  # loading only the tokenizer downloads the first
     return _packaged(base) is not None or all(
         isinstance(try_to_load_from_cache(base.hub, file), str) for file in needed
     )
 
 
-def way_to_get_base(folder: Path) -> str:
+def base_install_command(folder: Path) -> str:
     """The commands that install the language model."""
     return _stated(folder).install
 
 
 @dataclass(frozen=True)
 class _Base:
-    """What `base.json` says: the language model's hub id, or a file in an installed package and its SHA-256."""
+    """The contents of `base.json`: the language model's hub id, or its file in an installed package, and SHA-256."""
 
     hub: str
     package: str
@@ -70,7 +70,7 @@ class _Base:
     def __post_init__(self) -> None:
         texts = (self.hub, self.package, self.file, self.sha256, self.install)
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("only the scale is a number")
+            raise ValueError("every entry but the scale must be text")
         if not self.package.isidentifier():
             raise ValueError(f"{self.package!r} is not the name of a package at the top level")
         if self.file in ("", ".", "..") or set(self.file) & {"/", "\\", "\0"}:
@@ -83,11 +83,13 @@ def _stated(folder: Path) -> _Base:
     try:
         return _Base(**json.loads(read_plain(folder / MARK, most=2**16)))
     except (InputError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{folder / MARK} does not say where the language model is: {error}.") from None
+        raise CheckpointError(
+            f"{folder / MARK} must say where the language model is, but it is not valid: {error}."
+        ) from None
 
 
 def load_updated(folder: Path, config: Any, dtype: Any = None, device_map: Any = None, **options: Any) -> Any:
-    """The whole model: base, update, and what the folder's configuration says about both."""
+    """The whole model: the published language model with the update, as the folder's configuration describes it."""
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
 
@@ -111,18 +113,20 @@ def _precision(dtype: Any) -> torch.dtype:
         return torch.float32
     chosen = getattr(torch, str(dtype).removeprefix("torch."), None)
     if not isinstance(chosen, torch.dtype):
-        raise InputError(f"There is no precision {dtype!r}: use float32, bfloat16 or float16.")
+        raise InputError(f"There is no dtype {dtype!r}: use float32, bfloat16 or float16.")
     return chosen
 
 
 def _device(device_map: Any) -> torch.device:
-    """The one device that a device map stands for: a model as small as these is not spread."""
+    """The single device that a device map stands for: these models are too small to be split."""
     if isinstance(device_map, dict):
         places = list(dict.fromkeys(device_map.values()))
         if len(places) != 1:
-            raise InputError("This model goes to one device: use device_map='auto' or the name of a device.")
+            raise InputError(
+                "This model cannot be split over devices: use device_map='auto' or the name of one device."
+            )
         device_map = places[0]
-    if device_map in PLACED:
+    if device_map in DEVICE_MAP_WORDS:
         device_map = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device("cpu" if device_map is None else device_map)
 
@@ -141,7 +145,7 @@ def _merged(base: dict[str, Tensor], update: dict[str, Tensor], scale: float) ->
 
 
 def _language_model(name: str, base: _Base, config: Any) -> dict[str, Tensor]:
-    """The decoder's weights from the package that carries it, or else from the hub (or what came from there before)."""
+    """The decoder's weights from an installed package, or else from the hub or its cache."""
     from transformers import AutoModelForCausalLM
 
     file = _packaged(base)
@@ -153,24 +157,24 @@ def _language_model(name: str, base: _Base, config: Any) -> dict[str, Tensor]:
         return dict(AutoModelForCausalLM.from_pretrained(base.hub, **options).model.state_dict())
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise CheckpointError(
-            f"{name} needs the language model {base.hub}, which is neither installed nor reachable. "
-            f"Install it with: {base.install}"
+            f"{name} needs the language model {base.hub}, which is not installed and cannot be downloaded: "
+            f"install it with {base.install}"
         ) from error
 
 
 def _check_content(file: Path, base: _Base) -> None:
-    """Refuse another file than the one that the update was trained on."""
+    """Refuse any file but the one that the update was trained on."""
     state = file.stat()
     if _sha256(file, state.st_size, state.st_mtime_ns) != base.sha256.lower():
         raise CheckpointError(
-            f"{file} is not the language model that this checkpoint was made for: its SHA-256 is another one. "
-            f"Install it again with: {base.install}"
+            f"{file} is not the language model that this checkpoint was made for, because its SHA-256 differs: "
+            f"install it again with {base.install}"
         )
 
 
 @lru_cache(maxsize=8)
 def _sha256(file: Path, size: int, changed: int) -> str:
-    """The file's checksum, once for each state of the file."""
+    """The file's checksum, cached until the file's size or time changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -189,7 +193,7 @@ _GGUF = {
 
 
 def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
-    """A Llama decoder's weights in single precision; transformers' own reader takes several times as long."""
+    """A Llama decoder's weights in float32; transformers' own reader takes several times as long."""
     from gguf import GGUFReader, dequantize
 
     found = {}
@@ -198,7 +202,7 @@ def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
         weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
         if kind == "blk":
             layer, part = place
-            if part in ("attn_q", "attn_k"):  # the file keeps the two halves of a head's turns next to each other
+            if part in ("attn_q", "attn_k"):  # GGUF interleaves the two halves of each head's rotary dimensions
                 count = heads if part == "attn_q" else groups
                 weight = weight.view(count, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
             found[f"layers.{layer}.{_GGUF[part]}.weight"] = weight
@@ -208,7 +212,7 @@ def read_gguf(file: Path, heads: int, groups: int) -> dict[str, Tensor]:
 
 
 def _packaged(base: _Base) -> Path | None:
-    """The file in an installed package. The package is found on the path and not imported."""
+    """The file in an installed package, which is found on the path without importing it."""
     if importlib.util.find_spec("gguf") is None:
         return None
     package = PathFinder.find_spec(base.package)

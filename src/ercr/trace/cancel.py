@@ -59,7 +59,7 @@ def asked() -> Callable[[], bool] | None:
 
 def checked(adapter: Adapter) -> Adapter:
     """The adapter over modules of its own, whose passes check before every block."""
-    own = adapter.apart()
+    own = adapter.on_replica()
     if _unwanted.get() is not None:
         watch(own)
     return own

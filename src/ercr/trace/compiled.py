@@ -86,7 +86,7 @@ class Compiled:
             raise InputError("compile=True needs the whole model on one device: leave device_map away.")
         if adapter.model.config._attn_implementation != "sdpa":
             raise InputError("compile=True needs attn_implementation='sdpa', the default of most models.")
-        self._adapter = adapter.apart()  # what is compiled and captured is not the user's, nor another run's
+        self._adapter = adapter.on_replica()  # what is compiled and captured is not the user's, nor another run's
         self._lock, self._process = threading.RLock(), os.getpid()
         self.graphs = Graphs(adapter.device)
         if self.graphs.active:
@@ -120,10 +120,10 @@ class Compiled:
     def _pass(self, batch: Batch, cache: FixedCache | None, kind: tuple[Any, ...]) -> Tensor:
         tensors = {f.name: value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
         tensors |= {f"pixels.{name}": value for name, value in batch.pixels.items()}
-        host = {"shapes"} & set(tensors)
+        host = {"image_grids"} & set(tensors)
         inputs = {name: value for name, value in tensors.items() if name not in host}
-        shown = () if batch.shapes is None else tuple(batch.shapes.flatten().tolist())
-        key = (*kind, shown, *((name, tuple(value.shape)) for name, value in inputs.items()))
+        grids = () if batch.image_grids is None else tuple(batch.image_grids.flatten().tolist())
+        key = (*kind, grids, *((name, tuple(value.shape)) for name, value in inputs.items()))
 
         def function(**given: Tensor) -> Tensor:
             pixels = {name: given.pop(f"pixels.{name}") for name in batch.pixels}
@@ -193,7 +193,7 @@ class Compiled:
         """Everything as it is after the prompt and the first token."""
         count = batch.ids.shape[1]
         decoder.token.copy_(first)
-        decoder.position.copy_(batch.following)
+        decoder.position.copy_(batch.next_positions)
         decoder.cache.at.fill_(count)
         decoder.time.zero_()
         decoder.said[:, :1] = first

@@ -59,8 +59,10 @@ def end_tokens(adapter: Adapter, options: dict[str, Any]) -> list[int]:
 def likeliest(adapter: Adapter, states: Tensor) -> Tensor:
     """The most probable token behind the last of the states [B, L, d], of those that may be said."""
     logits: Tensor = adapter.head(states[:, -1:])[:, -1].float()  # as `generate` asks, whose rounding this keeps
-    unsaid = adapter.unsaid
-    return (logits if unsaid is None else logits.masked_fill(unsaid.to(logits.device), -torch.inf)).argmax(-1)
+    suppressed_tokens = adapter.suppressed_tokens
+    return (
+        logits if suppressed_tokens is None else logits.masked_fill(suppressed_tokens.to(logits.device), -torch.inf)
+    ).argmax(-1)
 
 
 class Speech:
@@ -73,7 +75,7 @@ class Speech:
         self._embed = adapter.model.get_input_embeddings()
         self._ends = torch.tensor(ends, device=batch.ids.device, dtype=torch.long)
         self._cache = DynamicCache(config=adapter.model.config.get_text_config())
-        self._mask, self._next = batch.mask, batch.following
+        self._mask, self._next = batch.mask, batch.next_positions
         rows = len(batch.ids)
         self.tokens = batch.ids.new_full((rows, min(limit, _ROOM)), -1)
         self._speaking = torch.arange(rows, device=batch.ids.device)  # rows of the batch that are still in the cache

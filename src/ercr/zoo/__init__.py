@@ -29,18 +29,18 @@ def scene_models() -> list[str]:
 
 def photo_model() -> str | None:
     """The packaged model for photographs, or None if the language model that it is based on is not available."""
-    from ercr.models.updates import base_at_hand
+    from ercr.models.updates import base_is_local
 
     folder = packaged().get(PHOTOS)
-    return PHOTOS if folder is not None and base_at_hand(folder) else None
+    return PHOTOS if folder is not None and base_is_local(folder) else None
 
 
 def photo_install_hint() -> str:
     """The commands that install what the model for photographs needs."""
-    from ercr.models.updates import way_to_get_base
+    from ercr.models.updates import base_install_command
 
     folder = packaged().get(PHOTOS)
-    return way_to_get_base(folder) if folder is not None else "pip install ./zoo in ercr's source folder"
+    return base_install_command(folder) if folder is not None else "pip install ./zoo in ercr's source folder"
 
 
 def locate(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Checkpoints that exist only with remote code, rewritten for transformers' own classes. No remote code is run."""
+"""Converts checkpoints that need remote code to transformers' own classes; never runs remote code."""
 
 from ercr.models.convert.run import Progress, convert, must_be_converted
 

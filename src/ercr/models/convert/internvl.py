@@ -1,4 +1,4 @@
-"""InternVL 2 and 2.5, published with code of their own, as transformers' InternVL class."""
+"""InternVL 2 and 2.5, published with remote code: names and settings for transformers' InternVL class."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ercr.errors import CheckpointError
 MODEL_TYPE = "internvl_chat"
 _DECODERS = {"InternLM2ForCausalLM": "llama", "LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
 _CONTEXT, _START, _END = "<IMG_CONTEXT>", "<img>", "</img>"
-# what the original's `chat` puts around turns, by the template's name (InternVL, conversation.py, MIT)
+# what the original's `chat` puts around messages, by the name of the template (InternVL, conversation.py, MIT)
 _SYSTEM_2 = (
     "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, 是一个有用无害的人工智能助手。"
 )
 _SYSTEM_2_5 = (
     "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
 )
-_TALK = {
+_TEMPLATES = {
     "internlm2-chat": (_SYSTEM_2, "<|im_end|>"),
     "Hermes-2": (_SYSTEM_2, "<|im_end|>"),
     "internvl2_5": (_SYSTEM_2_5, "<|im_end|>\n"),
@@ -50,17 +50,19 @@ _INTERNLM2 = {
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse what transformers' class cannot do, each in one sentence."""
+    """Refuse what transformers' class cannot represent."""
     decoder = _decoder(config)
     if decoder not in _DECODERS:
         raise CheckpointError(
-            f"This InternVL has the decoder {decoder}, which cannot be converted: {', '.join(_DECODERS)} can."
+            f"InternVL with the decoder {decoder} cannot be converted: use one with {', '.join(_DECODERS)}."
         )
     if config.get("ps_version") != "v2":
-        raise CheckpointError("This InternVL mixes patches in the order of version 1, which transformers cannot do.")
-    if config.get("template") not in _TALK:
         raise CheckpointError(
-            f"The conversation template {config.get('template')!r} is not known: {', '.join(_TALK)} are."
+            "InternVL with pixel shuffle version 1 cannot be converted: use a checkpoint with ps_version 'v2'."
+        )
+    if config.get("template") not in _TEMPLATES:
+        raise CheckpointError(
+            f"The conversation template {config.get('template')!r} cannot be converted, only {', '.join(_TEMPLATES)}."
         )
 
 
@@ -69,7 +71,7 @@ def _decoder(config: Mapping[str, Any]) -> str:
 
 
 def renamed(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """A tensor of the original under its new name; joined projections come apart."""
+    """A tensor of the original under its new name; a fused projection is split into its parts."""
     if name.startswith("vision_model."):
         yield from _of_tower(name, tensor)
     elif name.startswith("mlp1."):
@@ -92,7 +94,9 @@ def _of_tower(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         if re.fullmatch(pattern, name):
             yield "model.vision_tower." + re.sub(pattern, replacement, name), tensor
             return
-    raise CheckpointError(f"The weight {name!r} has no place in transformers' InternVL.")
+    raise CheckpointError(
+        f"The weight {name!r} does not exist in transformers' InternVL, so this checkpoint cannot be converted."
+    )
 
 
 def _of_internlm2(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -106,17 +110,19 @@ def _of_internlm2(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Itera
         return
     found = re.fullmatch(r"language_model\.model\.layers\.(\d+)\.(.+)\.(weight|bias)", name)
     if found is None or found[2] not in {*_INTERNLM2, "attention.wqkv"}:
-        raise CheckpointError(f"The weight {name!r} has no place in transformers' Llama.")
+        raise CheckpointError(
+            f"The weight {name!r} does not exist in transformers' Llama, so this checkpoint cannot be converted."
+        )
     layer, module, kind = found.groups()
-    home = f"model.language_model.layers.{layer}"
+    prefix = f"model.language_model.layers.{layer}"
     if module != "attention.wqkv":
-        yield f"{home}.{_INTERNLM2[module]}.{kind}", tensor
+        yield f"{prefix}.{_INTERNLM2[module]}.{kind}", tensor
         return
     heads, groups = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
     # for every key-value head: its query heads, then its key, then its value
     parts = tensor.view(groups, heads // groups + 2, -1, *tensor.shape[1:])
     for letter, part in (("q", parts[:, :-2]), ("k", parts[:, -2:-1]), ("v", parts[:, -1:])):
-        yield f"{home}.self_attn.{letter}_proj.{kind}", part.flatten(0, 2)
+        yield f"{prefix}.self_attn.{letter}_proj.{kind}", part.flatten(0, 2)
 
 
 def configuration(config: Mapping[str, Any], image_token: int, end_token: int) -> Any:
@@ -134,7 +140,7 @@ def configuration(config: Mapping[str, Any], image_token: int, end_token: int) -
         "use_qk_norm": bool(vision.get("qk_normalization", False)),
         "use_absolute_position_embeddings": True,
         "use_mask_token": False,
-        "use_mean_pooling": True,  # no norm behind the last block
+        "use_mean_pooling": True,  # so that there is no norm after the last block
     }
     return InternVLConfig(
         vision_config=tower,
@@ -170,7 +176,7 @@ def _picked(source: Mapping[str, Any], names: str) -> dict[str, Any]:
 
 
 def tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
-    """The tokenizer as transformers' fast one, with the names that the InternVL processor looks for."""
+    """The tokenizer as a fast one, with the attributes that the InternVL processor reads."""
     import transformers
 
     names = {"start_image_token": _START, "end_image_token": _END, "context_image_token": _CONTEXT}
@@ -191,14 +197,16 @@ def tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
             unk_token=_plain(settings["unk_token"]),
             pad_token=_plain(settings["pad_token"]),
             model_max_length=int(settings.get("model_max_length", 8192)),
-            clean_up_tokenization_spaces=False,  # its decoder does that
+            clean_up_tokenization_spaces=False,  # its decoder does this already
             padding_side="left",
-            video_token="[UNUSED_TOKEN_145]",  # a token that nobody writes: this decoder has none for videos
+            video_token="[UNUSED_TOKEN_145]",  # an unused token, because this decoder has none for videos
             **names,
         )
     kind = getattr(transformers, str(settings.get("tokenizer_class")).removesuffix("Fast"), None)
     if kind is None:
-        raise CheckpointError(f"The tokenizer {settings.get('tokenizer_class')!r} of {folder} is not known.")
+        raise CheckpointError(
+            f"The tokenizer {settings.get('tokenizer_class')!r} is unknown: transformers has no such class."
+        )
     return kind.from_pretrained(folder, padding_side="left", video_token="<|video_pad|>", **names)
 
 
@@ -207,7 +215,7 @@ def _plain(token: str | Mapping[str, Any]) -> str:
 
 
 def image_processor(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the image processor, as the original prepares pictures: tiles of one size, then a thumbnail."""
+    """Settings of the image processor that prepare images as the original does: tiles of one size, then a thumbnail."""
     size = int(config.get("force_image_size") or config["vision_config"]["image_size"])
     tiled = bool(config.get("dynamic_image_size", True))
     return {
@@ -228,8 +236,8 @@ def image_processor(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chat_template(config: Mapping[str, Any]) -> str:
-    """What the original's `chat` builds, as a template: its system message unless the conversation brings one."""
-    system, end = _TALK[str(config["template"])]
+    """The template of what the original's `chat` builds; its system message unless the conversation has one."""
+    system, end = _TEMPLATES[str(config["template"])]
     system = str(config.get("system_message", system))
     end = end.replace("\n", "\\n")
     return (

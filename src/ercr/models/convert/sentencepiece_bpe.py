@@ -1,4 +1,4 @@
-"""A SentencePiece BPE model as a fast tokenizer that splits and joins the same way."""
+"""Converts a SentencePiece BPE model to a fast tokenizer that encodes and decodes identically."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from ercr.errors import CheckpointError
 
-_NORMAL, _UNKNOWN, _USER, _BYTE = 1, 2, 4, 6  # kinds of pieces, as SentencePiece numbers them
+_NORMAL, _UNKNOWN, _USER, _BYTE = 1, 2, 4, 6  # piece types of SentencePiece
 _NUL = "\0"
-# spaces that the original leaves out whenever it joins tokens, in its order
+# spaces that the original removes when it decodes, in its order
 _TIDIED: tuple[tuple[str, str], ...] = (
     (" .", "."),
     (" ?", "?"),
@@ -25,14 +25,14 @@ _TIDIED += (" 've", "'ve"), (" 're", "'re")
 
 
 def read_model(path: Path) -> Any:
-    """The parsed model file: pieces, how text is normalised, how the model was trained."""
+    """The parsed model file; refused unless it is BPE with byte fallback and no text normalisation."""
     try:
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
         raise CheckpointError(
             "Converting this tokenizer needs the packages sentencepiece and protobuf: "
-            "pip install sentencepiece protobuf."
+            "run pip install sentencepiece protobuf."
         ) from None
     model = sentencepiece_model_pb2.ModelProto()
     try:
@@ -43,8 +43,7 @@ def read_model(path: Path) -> Any:
     plain = spec.name == "identity" and not spec.add_dummy_prefix and not spec.remove_extra_whitespaces
     if model.trainer_spec.model_type != 2 or not model.trainer_spec.byte_fallback or not plain:
         raise CheckpointError(
-            f"The tokenizer {path} is not of the kind that can be converted: BPE with byte fallback, and text taken "
-            "as it is."
+            f"The tokenizer {path} cannot be converted: only BPE with byte fallback and without text normalisation can."
         )
     return model
 
@@ -52,13 +51,13 @@ def read_model(path: Path) -> Any:
 def fast_tokenizer(path: Path, added: Mapping[int, tuple[str, bool]], begin: str | None) -> Any:
     """A `tokenizers.Tokenizer` for a model file; `added` names tokens by id, with whether they are special.
 
-    An added token may take the place of a piece. `begin` is the token that stands before every text.
+    An added token may replace a piece. `begin` is the token that is put before every text.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
     model = read_model(path)
     pieces = [added[i][0] if i in added else piece.piece for i, piece in enumerate(model.pieces)]
-    # SentencePiece spells a NUL character in bytes, although there is a piece for it
+    # SentencePiece encodes a NUL character as a byte, although there is a piece for it
     pieces = ["<unused NUL>" if piece == _NUL else piece for piece in pieces]
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     unknown = next(piece.piece for piece in model.pieces if piece.type == _UNKNOWN)
@@ -69,12 +68,14 @@ def fast_tokenizer(path: Path, added: Mapping[int, tuple[str, bool]], begin: str
     steps += [decoders.Replace(written, tidy) for written, tidy in _TIDIED]
     tokenizer.decoder = decoders.Sequence(steps)
     users = [p for i, p in enumerate(pieces) if model.pieces[i].type == _USER and i not in added]
-    # SentencePiece cuts these out of the text before it merges anything
+    # SentencePiece splits the text at these before it merges anything
     tokenizer.add_tokens([AddedToken(piece, normalized=False, special=False) for piece in users])
     for index, (text, special) in sorted(added.items()):
         tokenizer.add_tokens([AddedToken(text, normalized=False, special=special)])
         if tokenizer.token_to_id(text) != index:
-            raise CheckpointError(f"The token {text!r} of {path.parent} would change its number from {index}.")
+            raise CheckpointError(
+                f"The token {text!r} of {path.parent} cannot keep its id {index}: this tokenizer cannot be converted."
+            )
     if begin is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{begin}:0 $A:0",
@@ -85,7 +86,7 @@ def fast_tokenizer(path: Path, added: Mapping[int, tuple[str, bool]], begin: str
 
 
 def _merges(model: Any, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """All ways to put a piece together of two others, those of the best pieces first."""
+    """All pairs of pieces that merge into a piece, those of the best-scored pieces first."""
     normal = {p.piece for p in model.pieces if p.type == _NORMAL and p.piece in vocabulary}
     found: list[tuple[float, int, int, str]] = []
     for order, piece in enumerate(model.pieces):

@@ -1,4 +1,4 @@
-"""Weights from one set of safetensors files to another, a file at a time, so that memory stays small."""
+"""Rewrites safetensors files with new tensor names, one file at a time to save memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def shards(folder: Path) -> list[Path]:
-    """The weight files of a checkpoint, in the order of their names."""
+    """The weight files of a checkpoint, sorted by name."""
     found = sorted(folder.glob("*.safetensors"))
     index = folder / INDEX
     if index.is_file():
@@ -35,22 +35,27 @@ def shards(folder: Path) -> list[Path]:
 
 
 def check_space(sources: list[Path], out: Path) -> None:
-    """Refuse before any work what would not fit on the disk."""
+    """Refuse a conversion that would not fit on the disk, before it begins."""
     done = sum(path.stat().st_size for path in out.glob("*.safetensors"))
     needed = sum(path.stat().st_size for path in sources) - done + 2**26
     free = shutil.disk_usage(out).free
     if needed > free:
-        raise OutputError(f"{out} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: make room first.")
+        raise OutputError(
+            f"{out} needs {needed / 1e9:.1f} GB of disk space, but {free / 1e9:.1f} GB are free: free some space first."
+        )
 
 
-def rewrite(sources: list[Path], out: Path, rename: Rename, told: Callable[[int], None]) -> dict[str, str]:
-    """Write every file anew under new names; the file of each tensor. Whole files are kept from an earlier try."""
+def rewrite(sources: list[Path], out: Path, rename: Rename, advance: Callable[[int], None]) -> dict[str, str]:
+    """Rewrite every file and return the file of each tensor; files that an earlier run finished are kept.
+
+    `advance` is called with the size of each source file that is done.
+    """
     places: dict[str, str] = {}
     for number, source in enumerate(sources):
         name = "model.safetensors" if len(sources) == 1 else f"model-{number + 1:05}-of-{len(sources):05}.safetensors"
         _write_shard(source, out / name, rename)
         places |= dict.fromkeys(_names(out / name), name)
-        told(source.stat().st_size)
+        advance(source.stat().st_size)
     return places
 
 
@@ -59,7 +64,7 @@ def _write_shard(source: Path, target: Path, rename: Rename) -> None:
     from safetensors.torch import save_file
 
     if target.is_file():
-        return  # files take their name only when they are whole
+        return  # a file gets its name only when it is complete
     try:
         with safe_open(source, framework="pt") as archive:
             stored = archive.keys()
@@ -67,16 +72,18 @@ def _write_shard(source: Path, target: Path, rename: Rename) -> None:
                 new: part.contiguous() for name in stored for new, part in rename(name, archive.get_tensor(name))
             }
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"The weights file {source} is damaged or cut short: {error}.") from None
-    beside = target.with_name(f".{target.name}.part")  # a few GB: written by its own library, not through memory
+        raise CheckpointError(
+            f"The weights file {source} is damaged or incomplete, download it again: {error}."
+        ) from None
+    temporary = target.with_name(f".{target.name}.part")  # several GB, so safetensors writes it, not write_atomic
     try:
-        save_file({name: part.contiguous() for name, part in tensors.items()}, beside, metadata={"format": "pt"})
-        with open(beside, "rb+") as file:
+        save_file({name: part.contiguous() for name, part in tensors.items()}, temporary, metadata={"format": "pt"})
+        with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        beside.chmod((target.parent.stat().st_mode & 0o666) or 0o644)
-        os.replace(beside, target)
+        temporary.chmod((target.parent.stat().st_mode & 0o666) or 0o644)
+        os.replace(temporary, target)
     except (OSError, SafetensorError) as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise OutputError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
 
 
@@ -88,7 +95,7 @@ def _names(path: Path) -> list[str]:
 
 
 def write_index(out: Path, places: dict[str, str]) -> None:
-    """Which file holds which tensor, where there are several files."""
+    """Write the index of which file has which tensor, if there is more than one file."""
     if len(set(places.values())) > 1:
         total = sum((out / name).stat().st_size for name in set(places.values()))
         document: dict[str, Any] = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
@@ -96,7 +103,7 @@ def write_index(out: Path, places: dict[str, str]) -> None:
 
 
 def shapes(folder: Path, places: dict[str, str]) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor, from the files' headers alone."""
+    """The shape of every tensor; only the files' headers are read."""
     from safetensors import safe_open
 
     found: dict[str, tuple[int, ...]] = {}

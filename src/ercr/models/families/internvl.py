@@ -1,4 +1,4 @@
-"""InternVL 3 and 3.5 in their Hugging Face form: square tiles, a thumbnail, pixel shuffle two by two."""
+"""InternVL 3 and 3.5 in their Hugging Face form: square tiles, a thumbnail, 2 x 2 pixel shuffle."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class InternVL(Adapter):
         return int(size["height"]), int(size["width"])
 
     def _grid(self, canvas: Size) -> Size:
-        """Visual tokens of a tile: patches, then the pixel shuffle that merges neighbours."""
+        """Rows and columns of visual tokens in a tile: its patches, merged by the pixel shuffle."""
         patch = self.config.vision_config.patch_size
         patch_h, patch_w = patch if isinstance(patch, list | tuple) else (patch, patch)
         ratio = self.config.downsample_ratio
@@ -49,20 +49,20 @@ class InternVL(Adapter):
         return pixels["pixel_values"].shape[-2:] == canvas
 
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
-        """The image squeezed onto rows x columns tiles, then a thumbnail where there is more than one tile."""
-        # the official processor tiles by default, whatever the image processor's own file says
+        """The image resized to rows x columns tiles, then a thumbnail if there is more than one tile."""
+        # tiling is stated, because the processor class turns it on whatever the image processor's file says
         batch = self.image_processor(images=[image], crop_to_patches=self._tiles, return_tensors="pt")
         rows, columns = layout = self._layout(image)
         whole: Exact = (Fraction(0), Fraction(0), Fraction(image.width), Fraction(image.height))
         boxes = _split(whole, rows, columns) + ([whole] if rows * columns > 1 else [])
         pixels = torch.as_tensor(batch["pixel_values"])
-        assert len(pixels) == len(boxes), "the layout repeats the processor's choice of tiles"
+        assert len(pixels) == len(boxes), "_layout must choose the same tiles as the processor"
         return {"pixel_values": pixels}, self._geometry(image, self._tile, boxes, layout)
 
     def view_inputs(
         self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
-        """The scaled image on the same tiled canvas, or the same tiles at a smaller size."""
+        """The scaled image on the same tiled canvas, or the same layout of smaller tiles."""
         if kind == "interpolate":
             return self._pasted(image, anchor, self._smaller_tile(scale), 1.0)
         return self._pasted(image, anchor, self._tile, scale)
@@ -100,12 +100,12 @@ class InternVL(Adapter):
         return int(self.image_processor.max_patches) > 1
 
     def _layout(self, image: Image.Image) -> Size:
-        """Rows and columns of tiles by the family's rule: nearest aspect ratio, more tiles only for enough pixels."""
+        """Rows and columns of tiles by the family's rule: nearest aspect ratio, then more tiles for a large image."""
         if not self._tiles:
             return (1, 1)
         tile_h, tile_w = self._tile
         least, most = int(self.image_processor.min_patches), int(self.image_processor.max_patches)
-        # ordered as the processor tries them: a later shape wins a tie only if the image is large enough
+        # in the processor's order: of two equally good shapes, the later one wins only if the image is large enough
         shapes = sorted(
             ((c, r) for c in range(1, most + 1) for r in range(1, most + 1) if least <= c * r <= most),
             key=lambda shape: shape[0] * shape[1],

@@ -1,4 +1,4 @@
-"""LLaVA-1.5: one square canvas, filled by resize and centre crop or by padding to a square."""
+"""LLaVA-1.5: one square canvas, filled by a resize and a centre crop, or by padding to a square."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Llava(Adapter):
 
     @property
     def _class_tokens(self) -> int:
-        """The tower's class token stays in front of the patches unless the default strategy drops it."""
+        """1 if the tower's class token stays before the patches; the default strategy drops it."""
         if self.config.vision_feature_select_strategy == "default":
             return 0
         tower = self.model.model.vision_tower
@@ -64,7 +64,7 @@ class Llava(Adapter):
     def view_inputs(
         self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
-        """The scaled image on the fixed canvas, or a smaller canvas, where the tower takes one."""
+        """The scaled image on the fixed canvas, or a smaller canvas if asked for or if the tower takes any size."""
         if kind == "interpolate" or getattr(self.config.vision_config, "any_size", False):
             return self._official(image, max(1, round(self._edge // self._patch * scale)) * self._patch)
         canvas = (anchor.grid[0] * self._patch, anchor.grid[1] * self._patch)
@@ -78,7 +78,7 @@ class Llava(Adapter):
         return {"pixel_values": batch["pixel_values"]}, self._geometry(image, canvas, box)
 
     def _official(self, image: Image.Image, edge: int) -> tuple[dict[str, Tensor], Geometry]:
-        """The image processor's own canvas, `edge` pixels wide and high."""
+        """The image on a canvas of `edge` x `edge` pixels, made by the image processor."""
         size = {"shortest_edge": edge} if self._keeps_aspect else {"height": edge, "width": edge}
         crop = {"height": edge, "width": edge}
         options = {} if edge == self._edge else {"size": size, "crop_size": crop}
@@ -91,7 +91,7 @@ class Llava(Adapter):
         return Geometry((image.height, image.width), (panel,))
 
     def _box(self, image: Image.Image, canvas: Size, edge: int) -> Exact:
-        """Where the canvas lies in the original, by the processor's own integer steps: pad, resize, centre crop."""
+        """Where the canvas lies in the original, with the processor's integer rounding: pad, resize, centre crop."""
         frame, (top, left) = self._padded(image)
         resized = self._resized(frame, edge)
         y0, x0 = (resized[0] - canvas[0]) // 2, (resized[1] - canvas[1]) // 2
@@ -99,14 +99,14 @@ class Llava(Adapter):
         return (x0 * x - left, y0 * y - top, (x0 + canvas[1]) * x - left, (y0 + canvas[0]) * y - top)
 
     def _padded(self, image: Image.Image) -> tuple[Size, Size]:
-        """Size after padding to a square, where the processor pads, and the image's top left corner in it."""
+        """Size after padding to a square (if the processor pads), and the image's top left corner in it."""
         if not self._pads:
             return (image.height, image.width), (0, 0)
         side = max(image.height, image.width)
         return (side, side), ((side - image.height) // 2, (side - image.width) // 2)
 
     def _resized(self, size: Size, edge: int) -> Size:
-        """Size after the processor's resize and before its crop."""
+        """Size after the processor's resize, before its crop."""
         height, width = size
         if not self._keeps_aspect:
             return edge, edge
@@ -127,7 +127,7 @@ class Llava(Adapter):
     @property
     def _edge(self) -> int:
         edge = self._size_entry("shortest_edge") or self._size_entry("height")
-        assert edge is not None, "an image processor states its size"
+        assert edge is not None, "an image processor has a size"
         return edge
 
     def _size_entry(self, key: str) -> int | None:

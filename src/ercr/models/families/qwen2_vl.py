@@ -1,4 +1,4 @@
-"""Qwen2-VL and Qwen2.5-VL: dynamic resolution, patches merged two by two, three-axis rotary positions."""
+"""Qwen2-VL and Qwen2.5-VL: dynamic resolution, 2 x 2 patches merged into one token, three-axis rotary positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ercr.models.base import Adapter, Batch, Prepared, ViewKind
 from ercr.models.packed import Groups, group_segments, packed_tower
 from ercr.models.registry import register
 
-_MAX_ASPECT = 200
+_MAX_ASPECT = 200  # the family's image processor refuses longer sides
 
 
 @register
@@ -43,20 +43,20 @@ class Qwen2VL(Adapter):
     def view_inputs(
         self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
-        """Resize by the factor, then the family's own resize; this family needs no padding.
+        """Resize by the scale, then by the family's own rule; this family needs no padding.
 
-        The pixel limits would undo the factor, so they are lifted; where they decided the anchor's size, that size
-        is what is scaled.
+        The processor's pixel limits would undo the scale, so they are lifted. If they determined the anchor's size,
+        the anchor's size is scaled instead of the image's.
         """
         cell = self._cell
-        free = tuple(max(cell, round(side / cell) * cell) for side in (image.height, image.width))
+        unlimited = tuple(max(cell, round(side / cell) * cell) for side in (image.height, image.width))
         anchor_size = (anchor.grid[0] * cell, anchor.grid[1] * cell)
-        base = (image.height, image.width) if free == anchor_size else anchor_size
+        base = (image.height, image.width) if unlimited == anchor_size else anchor_size
         height, width = (max(1, round(side * scale)) for side in base)
-        # rounding must not make a ribbon narrower than the family takes
+        # rounding must not make a long image too narrow for the family
         height, width = max(height, -(-width // _MAX_ASPECT)), max(width, -(-height // _MAX_ASPECT))
         scaled = image.resize((width, height), resample=Image.Resampling(int(self.image_processor.resample)))
-        most = (height + cell) * (width + cell)  # sides are rounded to cells, so the area may grow, too
+        most = (height + cell) * (width + cell)  # sides are rounded to whole cells, so the area may grow
         limits = {"shortest_edge": cell * cell, "longest_edge": most}
         return self._process(scaled, image.size, {"size": limits})
 
@@ -66,7 +66,7 @@ class Qwen2VL(Adapter):
         width, height = original
         if max(original) > _MAX_ASPECT * min(original):
             raise ImageError(
-                f"The image is {width} x {height} pixels; {self.family} takes sides up to {_MAX_ASPECT}:1: crop it."
+                f"The image has {width} x {height} pixels; {self.family} takes sides up to {_MAX_ASPECT}:1: crop it."
             )
         batch = self.image_processor(images=[image], return_tensors="pt", **(options or {}))
         _, rows, columns = (int(n) for n in batch["image_grid_thw"][0])
@@ -77,7 +77,7 @@ class Qwen2VL(Adapter):
 
     @property
     def mlp_cam_block(self) -> int:
-        published = {(28, 1536): 25}  # depth and width of the 2B model
+        published = {(28, 1536): 25}  # blocks and hidden size of the 2B model
         return published.get((len(self.blocks), self.config.get_text_config().hidden_size), super().mlp_cam_block)
 
     @property
@@ -89,18 +89,18 @@ class Qwen2VL(Adapter):
         """Side of a visual token in pixels of the resized image."""
         return int(self.image_processor.patch_size) * self._merge
 
-    def tower_inputs(self, shapes: Tensor) -> Any:
+    def tower_inputs(self, image_grids: Tensor) -> Any:
         tower = self.model.model.visual
         windows = (tower.window_size, tower.patch_size) if hasattr(tower, "window_size") else None
-        grids = tuple((int(t), int(h), int(w)) for t, h, w in shapes.tolist())
+        grids = tuple((int(t), int(h), int(w)) for t, h, w in image_grids.tolist())
         return _tower_inputs(grids, int(tower.spatial_merge_size), windows, self.device)
 
     def image_features(self, batch: Batch) -> Tensor:
-        """The tower's own pass, with positions and boundaries from the host; captured, pictures attend in groups."""
-        tower, known = self.model.model.visual, batch.tower
+        """The tower's own pass, with positions and boundaries from the CPU; with compile=True, attention in groups."""
+        tower, prepared = self.model.model.visual, batch.tower_inputs
         values = batch.pixels["pixel_values"].type(tower.dtype)
-        with packed_tower(tower, known.groups) if self.fused else nullcontext():
-            out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **known.inputs)
+        with packed_tower(tower, prepared.groups) if self.fused else nullcontext():
+            out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **prepared.inputs)
         return torch.as_tensor(out.pooler_output)
 
     def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
@@ -109,8 +109,8 @@ class Qwen2VL(Adapter):
     def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
         """Temporal, row and column positions [3, B, L].
 
-        Computed here, not by the model, because the model stores what it computed and a view that runs while an
-        answer is being generated would overwrite it.
+        Computed here, because the model would store its own, and a view that runs while an answer is generated would
+        overwrite them.
         """
         positions = torch.zeros(3, *mask.shape, dtype=torch.long)
         for row, sample in enumerate(samples):
@@ -122,7 +122,7 @@ class Qwen2VL(Adapter):
 @dataclass(frozen=True)
 class _TowerInputs:
     inputs: dict[str, Tensor]
-    groups: dict[int, Groups]  # by the identity of the boundaries among the inputs
+    groups: dict[int, Groups]  # by the id of the cu_seqlens tensor among the inputs
 
 
 @lru_cache(maxsize=32)
@@ -131,13 +131,13 @@ def _tower_inputs(
 ) -> _TowerInputs:
     from transformers import vision_utils
 
-    host = torch.tensor(grids)
+    on_cpu = torch.tensor(grids)
     found = {
-        "position_ids": vision_utils.get_vision_position_ids(host, merge),
-        "cu_seqlens": vision_utils.get_vision_cu_seqlens(host),
+        "position_ids": vision_utils.get_vision_position_ids(on_cpu, merge),
+        "cu_seqlens": vision_utils.get_vision_cu_seqlens(on_cpu),
     }
     if windows is not None:
-        index, edges = vision_utils.get_vision_window_index(host, merge, *windows)
+        index, edges = vision_utils.get_vision_window_index(on_cpu, merge, *windows)
         found |= {"window_index": index, "cu_window_seqlens": edges}
     inputs = {name: value.to(device) for name, value in found.items()}
     groups = {
@@ -149,7 +149,7 @@ def _tower_inputs(
 
 
 def _three_axes(sample: Prepared, length: int) -> Tensor:
-    """Text counts on along all three axes; the image's cells share one time and count rows and columns."""
+    """Positions [3, length]: text advances on all three axes; image cells share a time and have row and column."""
     rows, columns = sample.geometry.grid
     start = int(sample.visual[0])
     cells = torch.arange(rows * columns)

@@ -1,1 +1,1 @@
-"""Vision towers that transformers does not have, registered with its Auto classes."""
+"""Vision towers that transformers does not include, registered with its Auto classes."""

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0 as a vision tower for transformers: a cell of its grid is one visual token.
+"""EfficientNet-Lite0 as a vision tower for transformers: each cell of its grid is one visual token.
 
-Mingxing Tan and Quoc Le, EfficientNet (2019), without squeeze-and-excite and with ReLU6. A token joins what the
-network sees at strides 16 and 32 (through a small neck) and a mixture of word vectors: those of the ImageNet classes
-that the network's own classifier finds in the cell, and of the few classes that it learnt besides, such as people.
+Mingxing Tan and Quoc Le, EfficientNet (2019), without squeeze-and-excite and with ReLU6. A token concatenates
+the features at strides 16 and 32 (through a small neck) with a weighted sum of word vectors: those of the ImageNet
+classes that the classifier finds in the cell, and of a few classes that were trained in addition, such as people.
 Batch norms are folded into their convolutions.
 """
 
@@ -28,12 +28,12 @@ _STAGES = (
 )
 _STEM, _MIDDLE, _TOP = 32, 112, 1280
 _MIDDLE_BLOCK = 10  # the last block at stride 16
-_SURE = 20.0  # a logit that the classifier gives to a cell that shows a class well
+_SURE = 20.0  # a typical logit of a cell that shows a class clearly
 
 
 class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
     model_type = "efficientnet_lite"
-    any_size = True  # no table of positions ties it to one canvas
+    any_size = True  # it has no position embeddings, so the canvas may have any size
 
     def __init__(
         self, image_size: int = 288, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, learnt: int = 0,
@@ -41,7 +41,7 @@ class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         self.image_size, self.patch_size = image_size, 16
         self.neck_size, self.word_size = neck_size, word_size
-        self.classes, self.learnt = classes, learnt  # ImageNet's, and those beside them
+        self.classes, self.learnt = classes, learnt  # ImageNet's classes, and the additional ones
         self.hidden_size = neck_size + word_size
         self.num_hidden_layers, self.num_channels = 1, 3
         options.pop("hidden_size", None)
@@ -49,7 +49,7 @@ class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
 
 
 class _Conv(nn.Conv2d):
-    """A convolution that pads as TensorFlow's "same" does, because the weights were trained with it."""
+    """A convolution with TensorFlow's "same" padding, with which the weights were trained."""
 
     def forward(self, x: Tensor) -> Tensor:
         (kernel, _), (stride, _) = self.kernel_size, self.stride
@@ -60,7 +60,7 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Expand, convolve each channel, project back."""
+    """Inverted residual block: expand, convolve each channel, project back."""
 
     def __init__(self, kernel: int, stride: int, expansion: int, narrow: int, out: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Block(nn.Module):
 
 
 def _doubling(coarse: int, fine: int, like: Tensor) -> Tensor:
-    """Bilinear doubling along one axis as a matrix [fine, coarse]; a product is many times quicker on a GPU."""
+    """Bilinear doubling along one axis as a matrix [fine, coarse]; much faster on a GPU than interpolate."""
     at = ((torch.arange(fine, device=like.device) + 0.5) / 2 - 0.5).clamp(0, coarse - 1)
     distance = (at[:, None] - torch.arange(coarse, device=like.device)).abs()
     return (1 - distance).clamp(min=0).to(like.dtype)
@@ -106,27 +106,27 @@ class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def maps(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
-        """What the network sees at stride 16, and at stride 32 brought to the same grid; rows of cells [B, N, c]."""
+        """Features at stride 16, and at stride 32 upsampled to the same grid; each [B, N, c]."""
         x = F.relu6(self.stem(pixel_values))
         for i, block in enumerate(self.blocks):
             x = block(x)
             if i == _MIDDLE_BLOCK:
                 middle = x
         top = F.relu6(self.head(x))
-        # twice as large and then cut, not stretched: a coarse cell lies over exactly two by two fine ones
+        # doubled and then cut, not stretched: a coarse cell covers exactly 2 x 2 fine ones
         down = _doubling(top.shape[-2], middle.shape[-2], top)
         across = _doubling(top.shape[-1], middle.shape[-1], top)
         top = down @ top @ across.T
         return middle.flatten(2).transpose(1, 2), top.flatten(2).transpose(1, 2)
 
     def features(self, middle: Tensor, top: Tensor) -> Tensor:
-        """What a cell shows, whatever its name [B, N, neck_size]."""
+        """The part of a token that does not depend on class names [B, N, neck_size]."""
         return F.gelu(self.neck(torch.cat([self.middle_norm(middle), self.top_norm(top)], -1)))
 
     def join(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Features and the mixture of class words of every cell, longer where the classifier is surer.
+        """Features and the weighted sum of class words of every cell, with more weight if its classes are more certain.
 
-        ImageNet's classes exclude each other; the learnt ones do not, so each has a share of its own.
+        ImageNet's classes exclude each other, so they share a softmax; the additional ones do not.
         """
         known, learnt = logits[..., : self.config.classes], logits[..., self.config.classes :]
         shares = known.softmax(-1) * (known.logsumexp(-1, keepdim=True) / _SURE)

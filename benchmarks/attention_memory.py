@@ -20,7 +20,7 @@ from ercr.benchmark.rows import allowing, picture
 from ercr.benchmark.shapes import random_adapter
 from ercr.methods import resolve
 from ercr.models.chat import as_messages
-from ercr.trace import Needs, Sample, trace_samples
+from ercr.trace import Needs, TraceRequest, trace_samples
 
 
 def peak(act: Callable[[], Any]) -> tuple[float, float]:
@@ -46,7 +46,7 @@ def main() -> None:
     with allowing(adapter, image):
         prepared = adapter.prepare(image, as_messages("Name objects:"))
     answer = torch.randint(1000, 100_000, (16,), generator=torch.Generator().manual_seed(1))
-    trace = trace_samples(adapter, [Sample(image, prepared, answer)], Needs(replay=True), {})[0]
+    trace = trace_samples(adapter, [TraceRequest(image, prepared, answer)], Needs(replay=True), {})[0]
     rows = slice(0, len(trace.rows))
     trace.replay._forward()
     base, seconds = peak(trace.replay._forward)

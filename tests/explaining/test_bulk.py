@@ -14,7 +14,7 @@ from ercr.explaining.together import mapped, run
 from ercr.methods import resolve
 from ercr.models.chat import as_messages
 from ercr.models.packed import attend, group_segments
-from ercr.trace import Sample, trace_samples
+from ercr.trace import TraceRequest, trace_samples
 from tests.tiny import MAKERS
 
 PROMPT = "What is in the picture?"
@@ -98,7 +98,7 @@ def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
         adapter, image = load(family).adapter, pictures()[0]
         prepared = adapter.prepare(image, as_messages(PROMPT))
         answers = [adapter.encode_answer(text) for text in ("a dog", "two umbrellas near a cat", "it is raining")]
-        samples = [Sample(image, prepared, answer) for answer in answers]
+        samples = [TraceRequest(image, prepared, answer) for answer in answers]
         traces = trace_samples(adapter, samples, method.needs(settings), {})
         for trace, (evidence, result) in zip(traces, mapped(method, settings, traces), strict=True):
             alone, refined = run(method, settings, trace)
@@ -143,11 +143,11 @@ def test_out_of_memory_halves_the_batch_and_goes_on(load):
             raise torch.OutOfMemoryError("no more")
         return [item * 10 for item in batch]
 
-    assert sizes.guarded(run, list(range(8))) == [item * 10 for item in range(8)]
+    assert sizes.run(run, list(range(8))) == [item * 10 for item in range(8)]
     assert sizes_seen[:3] == [8, 4, 2]
     assert sizes.size == 2
     with pytest.raises(torch.OutOfMemoryError):
-        sizes.guarded(lambda batch: run([1, 2, 3]), [1])
+        sizes.run(lambda batch: run([1, 2, 3]), [1])
     with pytest.raises(InputError, match="batch_size"):
         Sizes(0, load("llava").adapter)
 

@@ -1,4 +1,4 @@
-"""What nobody should ask a model for, and models that compute nonsense: a right result or one sentence."""
+"""Extreme requests, and models that compute NaN: a correct result or an error of one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import ercr
 from ercr.errors import CheckpointError, InputError, ModelStateError
 from ercr.methods import methods
-from ercr.trace.speak import Speech
+from ercr.trace.greedy import GreedyDecoder
 from tests.attacks.pictures import sentence_trouble
 
 ENDLESS = {"eos_token_id": []}
@@ -27,22 +27,22 @@ def refused(kind: type[Exception], call, *given, **named) -> str:
     return str(raised.value)
 
 
-def test_room_for_an_answer_grows_as_it_is_spoken(explainer, picture, monkeypatch):
-    """The limit alone reserves nothing, and an answer that outgrows its first room several times stays the same."""
-    rooms = []
-    hear = Speech.hear
+def test_the_buffer_for_an_answer_grows_with_it(explainer, picture, monkeypatch):
+    """max_new_tokens alone allocates nothing, and an answer for which the buffer grew several times is the same."""
+    lengths = []
+    append = GreedyDecoder.append_tokens
 
-    def heard(self, states):
-        rooms.append(self.tokens.shape[1])
-        return hear(self, states) and self.length < 40
+    def recorded(self, states):
+        lengths.append(self.tokens.shape[1])
+        return append(self, states) and self.length < 40
 
-    monkeypatch.setattr(Speech, "hear", heard)
+    monkeypatch.setattr(GreedyDecoder, "append_tokens", recorded)
     whole = explainer.explain(picture, "x", max_new_tokens=10**8, generation=ENDLESS)
-    assert max(rooms) == 256
-    monkeypatch.setattr("ercr.trace.speak._ROOM", 3)
-    rooms.clear()
+    assert max(lengths) == 256
+    monkeypatch.setattr("ercr.trace.greedy._INITIAL_LENGTH", 3)
+    lengths.clear()
     grown = explainer.explain(picture, "x", max_new_tokens=10**8, generation=ENDLESS)
-    assert sorted(set(rooms)) == [3, 6, 12, 24, 48]
+    assert sorted(set(lengths)) == [3, 6, 12, 24, 48]
     assert grown.text == whole.text
     np.testing.assert_array_equal(grown.maps, whole.maps)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ercr.explaining.streaming import Steps
+from ercr.explaining.streaming import GreedySteps
 from ercr.trace.data import TextRows
 from ercr.trace.ranked import vocabulary_size
 
@@ -30,7 +30,7 @@ class Count(TorchDispatchMode):
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
 def test_a_streamed_step_takes_as_many_operations_late_as_early(family, load, picture, monkeypatch):
     explainer, passes, steps = load(family), [], []
-    take = Steps._pass
+    take = GreedySteps._pass
 
     def counted(self):
         with Count() as count:
@@ -38,7 +38,7 @@ def test_a_streamed_step_takes_as_many_operations_late_as_early(family, load, pi
         passes.append(count.seen)
         return states
 
-    monkeypatch.setattr(Steps, "_pass", counted)
+    monkeypatch.setattr(GreedySteps, "_pass", counted)
     never = {"eos_token_id": vocabulary_size(explainer.adapter)}
     stream = iter(explainer.stream(picture, "What is it?", max_new_tokens=40, generation=never))
     while True:

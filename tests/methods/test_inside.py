@@ -8,7 +8,7 @@ import torch
 
 import ercr
 from ercr.models.chat import as_messages
-from ercr.trace import Needs, Sample, trace_samples
+from ercr.trace import Needs, TraceRequest, trace_samples
 from tests.conftest import FAMILIES
 from tests.models.test_conformance import snapshot
 
@@ -35,7 +35,7 @@ class Case:
         self.adapter = self.explainer.adapter
         prepared = self.adapter.prepare(picture, as_messages(PROMPT))
         answer = self.adapter.encode_answer(ANSWER)
-        self.trace = trace_samples(self.adapter, [Sample(picture, prepared, answer)], Needs(replay=True), {})[0]
+        self.trace = trace_samples(self.adapter, [TraceRequest(picture, prepared, answer)], Needs(replay=True), {})[0]
         self.rows = slice(0, len(self.trace.rows))
         self.visual, self.emitting = self.trace.replay.visual.numpy(), self.trace.replay.emitting.numpy()
         full = prepared.with_answer(answer)
@@ -186,10 +186,10 @@ def test_relevance_rules_keep_the_forward_pass_and_conserve_relevance(inside, fa
     case = inside(family)
     replay = case.trace.replay
     plain = replay.states()
-    from ercr.trace.rules import follow
+    from ercr.trace.lrp import apply_rule
 
     own = case.adapter.on_replica()
-    follow(own, rule)
+    apply_rule(own, rule)
     embeds, positions = replay._embeds[None], own.position_ids([replay._sample], torch.ones(1, replay.length).long())
     with torch.no_grad():
         ruled = own.read(embeds, positions, None)[0]

@@ -11,7 +11,7 @@ from ercr.errors import InputError, UnknownMethod
 from ercr.methods import methods, resolve
 from ercr.methods.ercr import ErcrSettings, recompose
 from ercr.models.chat import as_messages
-from ercr.trace import Sample, trace_samples
+from ercr.trace import TraceRequest, trace_samples
 from tests.conftest import FAMILIES
 from tests.methods import reference
 
@@ -144,7 +144,7 @@ def test_tam_compat_is_the_public_code_bit_for_bit(case, picture, family):
 def test_recomposed_map_is_the_least_squares_consensus_of_the_views(load, picture):
     explainer = load("qwen2_vl", "float64")
     prepared = explainer.adapter.prepare(picture, as_messages(PROMPT))
-    sample = Sample(picture, prepared, explainer.adapter.encode_answer(ANSWER))
+    sample = TraceRequest(picture, prepared, explainer.adapter.encode_answer(ANSWER))
     settings = ErcrSettings(scales=(0.5, 0.75, 1.0), weights=(1.0, 2.0, 5.0))
     trace = trace_samples(explainer.adapter, [sample], resolve("ercr")[0].needs(settings), {})[0]
     rows = slice(0, len(trace.rows))

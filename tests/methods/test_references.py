@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from ercr.methods import grad_cam_pp, layer_cam
-from ercr.trace.rules import follow
+from ercr.trace.lrp import apply_rule
 from tests.methods.test_inside import Case
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_relevance_equals_lxt(family, rule):
     with safe_open(path, framework="pt") as archive:
         facts = archive.metadata()
     adapter = text_model(family, arrays, json.loads(facts["shape"]))
-    follow(adapter, rule)
+    apply_rule(adapter, rule)
     for (position, index), expected in zip(json.loads(facts["targets"]), arrays[f"relevance.{rule}"], strict=True):
         start = arrays["embeddings"].clone().requires_grad_()
         final = adapter.model.model.language_model(inputs_embeds=start, use_cache=False).last_hidden_state

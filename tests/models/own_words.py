@@ -21,9 +21,9 @@ from PIL import Image
 
 import ercr
 from ercr.models.chat import as_messages
-from ercr.trace import Needs, Sample, trace_samples
+from ercr.trace import Needs, TraceRequest, trace_samples
+from ercr.trace.greedy import end_tokens
 from ercr.trace.record import cut_answer, pad_token
-from ercr.trace.speak import end_tokens
 
 SCENES = ("scenes-qwen2vl", "scenes-llava", "scenes-internvl")
 PHOTOGRAPHS = Path(__file__).parents[3] / "shared/data/coco2014/image"
@@ -53,7 +53,7 @@ class Checker:
         self.counts: Counter[str] = Counter()
 
     @torch.no_grad()
-    def generate(self, samples: list[Sample], **more: Any) -> Any:
+    def generate(self, samples: list[TraceRequest], **more: Any) -> Any:
         inputs = self.adapter.collate([sample.prepared for sample in samples], pad_token(self.adapter))
         return self.adapter.model.generate(**inputs, **self.options, **more)
 
@@ -63,7 +63,7 @@ class Checker:
 
     def one(self, image: Image.Image, maps: bool) -> list[int]:
         """A single run and a stream beside `generate`; its answer."""
-        sample = Sample(image, self.adapter.prepare(image, as_messages(PROMPT)))
+        sample = TraceRequest(image, self.adapter.prepare(image, as_messages(PROMPT)))
         out = self.generate([sample], output_hidden_states=True, return_dict_in_generate=True)
         states = [step[-1] for step in out.hidden_states]
         said = out.sequences[0, len(sample.prepared.input_ids) :].tolist()
@@ -79,7 +79,7 @@ class Checker:
             self._maps(image, sample, out.sequences[0].cpu(), states)
         return said
 
-    def _maps(self, image: Image.Image, sample: Sample, ids: torch.Tensor, states: list[torch.Tensor]) -> None:
+    def _maps(self, image: Image.Image, sample: TraceRequest, ids: torch.Tensor, states: list[torch.Tensor]) -> None:
         from tests.methods.test_methods import public_tam
 
         if len(sample.prepared.geometry.panels) > 1:  # the public code knows no tiles
@@ -95,7 +95,7 @@ class Checker:
 
     def together(self, images: list[Image.Image], alone: list[list[int]]) -> None:
         """A bulk run of pictures of one size beside `generate` for the same batch."""
-        samples = [Sample(image, self.adapter.prepare(image, as_messages(PROMPT))) for image in images]
+        samples = [TraceRequest(image, self.adapter.prepare(image, as_messages(PROMPT))) for image in images]
         said = self.answers(self.generate(samples), len(samples[0].prepared.input_ids))
         bulk = self.explainer.explain_batch(images, PROMPT, method="cam", generation=self.options, batch_size=BATCH)
         ours = [[token.id for token in e.text_tokens if token.kind == "answer"] for e in bulk]

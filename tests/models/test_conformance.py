@@ -11,7 +11,7 @@ import torch
 import ercr
 from ercr.errors import ImageError, InputError, ModelStateError, UnsupportedModel
 from ercr.models.chat import as_messages
-from ercr.trace import Needs, Sample, trace_samples
+from ercr.trace import Needs, TraceRequest, trace_samples
 from tests.conftest import FAMILIES
 
 PROMPT = "Describe this image."
@@ -27,7 +27,7 @@ def test_maps_do_not_depend_on_the_text_behind_the_image(load, picture, family):
         (PROMPT, "a dog ."),
         ("What is in the picture? Two umbrellas?", "it is raining near the sofa ."),
     ):
-        sample = Sample(picture, adapter.prepare(picture, as_messages(prompt)), adapter.encode_answer(answer))
+        sample = TraceRequest(picture, adapter.prepare(picture, as_messages(prompt)), adapter.encode_answer(answer))
         states.append(trace_samples(adapter, [sample], Needs(scales=(0.5, 1.0)), {})[0].views)
     for first, second in zip(*states, strict=True):
         assert torch.allclose(first.states, second.states, atol=1e-5)
@@ -37,7 +37,7 @@ def test_maps_do_not_depend_on_the_text_behind_the_image(load, picture, family):
 def test_views_equal_the_same_pixels_shown_with_a_full_prompt(load, picture, family):
     adapter = load(family).adapter
     prepared = adapter.prepare(picture, as_messages(PROMPT))
-    sample = Sample(picture, prepared, adapter.encode_answer("a dog ."))
+    sample = TraceRequest(picture, prepared, adapter.encode_answer("a dog ."))
     trace = trace_samples(adapter, [sample], Needs(scales=(0.5, 1.0)), {})[0]
     view = adapter.view(picture, prepared, 0.5, "pad")
     longer = view.with_answer(prepared.input_ids[int(prepared.visual[-1]) + 1 :])
@@ -132,7 +132,7 @@ def test_generated_and_given_answers_give_the_same_maps(load, picture, family):
     prepared = adapter.prepare(picture, as_messages(PROMPT))
     beams = explainer.explain(picture, PROMPT, max_new_tokens=4, generation={"num_beams": 3, **suppress})
     assert len(beams.maps) == len(beams.text_tokens)
-    trace = trace_samples(adapter, [Sample(picture, prepared, ids)], Needs(scales=(0.5, 0.75, 1.0)), {})[0]
+    trace = trace_samples(adapter, [TraceRequest(picture, prepared, ids)], Needs(scales=(0.5, 0.75, 1.0)), {})[0]
     rows = slice(0, len(trace.rows))
     method, settings = ercr.methods.resolve("ercr")
     result = method.refine(trace, method.evidence(trace, rows, settings).maps, rows, settings)
@@ -324,7 +324,7 @@ def test_half_precision_models_rank_by_float32_logits(checkpoint, picture):
     explainer = ercr.Explainer.from_pretrained(str(checkpoint("llava")), dtype="bfloat16")
     adapter = explainer.adapter
     prepared = adapter.prepare(picture, as_messages(PROMPT))
-    sample = Sample(picture, prepared, adapter.encode_answer("a dog"))
+    sample = TraceRequest(picture, prepared, adapter.encode_answer("a dog"))
     trace = trace_samples(adapter, [sample], Needs(), {})[0]
     precise = trace.text.emit_states.float() @ adapter.head.weight.float().T
     expected = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))[:50] for row in precise.tolist()]

@@ -244,7 +244,7 @@ def test_a_checkpoint_with_remote_code_names_the_command(original):
         ({"template": "phi3-chat"}, "template 'phi3-chat'"),
         ({"llm_config": {"architectures": ["Phi3ForCausalLM"]}}, "decoder Phi3ForCausalLM"),
         ({"model_type": "llava"}, "'llava' need no conversion"),
-        ({"vision_config": {"hidden_size": 30, "image_size": 56, "patch_size": 14}}, "no model that can be built"),
+        ({"vision_config": {"hidden_size": 30, "image_size": 56, "patch_size": 14}}, "does not describe a valid model"),
         ({"force_image_size": 112}, "do not fit"),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ercr.errors import InputError
 from ercr.models.base import Prepared
 from ercr.models.chat import as_messages
-from ercr.trace import Needs, Sample, record, trace_samples
+from ercr.trace import Needs, TraceRequest, record, trace_samples
 from ercr.trace.record import cut_answer, pad_token
 
 ANSWERS = ["a dog", "a photo of a dog and a cat on a sofa .", "red"]
@@ -69,7 +69,7 @@ def agree(adapter, trace, sample, answer, layer=-1, top=50):
 @pytest.mark.parametrize("layer", [-1, 0, 1, -2])
 def test_given_answers_of_different_lengths_are_read_in_one_pass(adapter, picture, prepared, layer):
     answers = [adapter.encode_answer(text) for text in ANSWERS]
-    samples = [Sample(picture, p, a) for p, a in zip(prepared, answers, strict=True)]
+    samples = [TraceRequest(picture, p, a) for p, a in zip(prepared, answers, strict=True)]
     traces = trace_samples(adapter, samples, Needs(layer=layer, top=7), {})
     for trace, sample, answer in zip(traces, prepared, answers, strict=True):
         agree(adapter, trace, sample, answer, layer, top=7)
@@ -95,7 +95,7 @@ GENERATIONS = [
 def test_states_recorded_while_generating_are_those_of_the_finished_answers(
     adapter, prepared, picture, generation, layer
 ):
-    samples = [Sample(picture, p) for p in prepared]
+    samples = [TraceRequest(picture, p) for p in prepared]
     options = {"max_new_tokens": 5, "do_sample": False, "suppress_tokens": [adapter.image_token_id], **generation}
     if not generation:
         del options["suppress_tokens"]
@@ -133,7 +133,7 @@ def hooks(adapter):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_an_answer_keeps_its_end_token_and_nothing_behind_it(adapter, prepared, picture, plain):
-    samples = [Sample(picture, p) for p in prepared[:2]]
+    samples = [TraceRequest(picture, p) for p in prepared[:2]]
     options = {"max_new_tokens": 6, "do_sample": False}
     free = [trace.ids[trace.input_length :].tolist() for trace in trace_samples(adapter, samples, Needs(), options)]
     end = free[0][2]
@@ -180,7 +180,7 @@ def test_padding_is_the_tokenizers_then_the_models_then_an_end_token():
 def test_views_of_all_scales_share_a_pass_where_they_fit_and_are_the_same_otherwise(load, picture, monkeypatch, family):
     adapter = load(family, "float64").adapter
     pictures = [picture, picture.rotate(90)]
-    samples = [Sample(image, adapter.prepare(image, as_messages("x")), torch.tensor([20])) for image in pictures]
+    samples = [TraceRequest(image, adapter.prepare(image, as_messages("x")), torch.tensor([20])) for image in pictures]
     passes, read = [], type(adapter).read
 
     def counted(self, embeds, *rest):
@@ -226,7 +226,7 @@ def test_views_fit_into_a_pass_by_their_padded_length_and_the_shape_of_their_pic
 @pytest.mark.parametrize("answer", [None, "a dog"])
 def test_a_second_pass_starts_from_what_went_in_and_sees_what_was_recorded(adapter, prepared, picture, answer):
     given = None if answer is None else adapter.encode_answer(answer)
-    samples = [Sample(picture, p, given) for p in prepared]
+    samples = [TraceRequest(picture, p, given) for p in prepared]
     needs = Needs(replay=True)
     for trace in trace_samples(adapter, samples, needs, {"max_new_tokens": 4, "do_sample": False}):
         states = trace.replay.states()
@@ -237,7 +237,7 @@ def test_a_second_pass_starts_from_what_went_in_and_sees_what_was_recorded(adapt
 def test_an_answer_with_an_image_token_is_refused(adapter, prepared, picture):
     answer = torch.tensor([5, adapter.image_token_id])
     with pytest.raises(InputError, match="image token"):
-        trace_samples(adapter, [Sample(picture, prepared[0], answer)], Needs(), {})
+        trace_samples(adapter, [TraceRequest(picture, prepared[0], answer)], Needs(), {})
 
 
 def test_states_that_are_not_finite_are_told_by_where_they_are(adapter, prepared, picture, monkeypatch):
@@ -245,7 +245,9 @@ def test_states_that_are_not_finite_are_told_by_where_they_are(adapter, prepared
     try:
         with torch.no_grad():
             adapter.final_norm.weight.fill_(torch.nan)
-        trace = trace_samples(adapter, [Sample(picture, prepared[0], torch.tensor([5]))], Needs((0.5, 1.0)), {})[0]
+        trace = trace_samples(adapter, [TraceRequest(picture, prepared[0], torch.tensor([5]))], Needs((0.5, 1.0)), {})[
+            0
+        ]
     finally:
         with torch.no_grad():
             adapter.final_norm.weight.copy_(weight)
@@ -272,7 +274,7 @@ def test_a_captured_run_is_asked_for_answers_and_passes_where_the_last_layer_is_
             return torch.zeros(*batch.ids.shape, 64, dtype=torch.float64)
 
     monkeypatch.setattr(adapter, "compiled", Captured(), raising=False)
-    samples = [Sample(picture, p) for p in prepared[:2]]
+    samples = [TraceRequest(picture, p) for p in prepared[:2]]
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": [2]}
     traces = trace_samples(adapter, samples, Needs(scales=(0.5, 1.0)), options)
     assert asked == [(4, [2]), "read"]

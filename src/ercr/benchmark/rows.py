@@ -20,7 +20,7 @@ from ercr.explanation import Explanation
 from ercr.image.images import load_image
 from ercr.methods import resolve
 from ercr.models.base import Adapter
-from ercr.trace import Needs, Sample
+from ercr.trace import Needs, TraceRequest
 from ercr.trace.ranked import vocabulary_size
 from ercr.trace.record import pad_token
 
@@ -67,9 +67,9 @@ class Bench:
         self._unending = {} if ends is None else {"eos_token_id": never}
         self.options = explainer._generation(tokens, self._unending or None)
 
-    def sample(self, method: str) -> Sample:
+    def sample(self, method: str) -> TraceRequest:
         chosen, settings = resolve(method)
-        return self.explainer._ready(self.image, PROMPT, None, [chosen.needs(settings)]).sample
+        return self.explainer._ready(self.image, PROMPT, None, [chosen.needs(settings)]).request
 
     def explain(self, method: str, batch: int = 1) -> Callable[[], list[list[Explanation]]]:
         ready, chosen = [Ready(self.image, self.sample(method))] * batch, [resolve(method)]

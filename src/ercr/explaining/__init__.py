@@ -1,1 +1,1 @@
-"""From an image and a prompt to an explanation: the front door, bulk runs and streams."""
+"""From an image and a prompt to an explanation: the `Explainer`, bulk runs and streams."""

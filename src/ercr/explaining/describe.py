@@ -1,4 +1,4 @@
-"""From what a run and a method left on the device to explanations on the host; never runs a model."""
+"""Copies the results of runs and methods from the device and makes explanations of them; never runs a model."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Explained:
     trace: Trace
     method: Method
     settings: Settings
-    options: dict[str, Any] | None  # of generation; None where the answer was given
+    options: dict[str, Any] | None  # of generation; None if the answer was given
     evidence: Evidence
     result: Result
 
     def tensors(self) -> Tensors:
-        """Everything that must come to the host, by what it is for."""
+        """All tensors that an explanation needs, in groups."""
         text, result = self.trace.text, self.result
         optional = {"alpha": result.alpha, "beta": result.beta, "relevance": result.relevance}
         return {
@@ -56,7 +56,7 @@ class Explained:
 
 
 def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[Explained]) -> list[Explanation]:
-    """Explanations of a batch; the device is waited for once."""
+    """The explanations of a batch; all tensors are copied together, so that the device is waited for once."""
     return [
         _explanation(adapter, name, revision, job, arrays)
         for job, arrays in zip(jobs, fetch([job.tensors() for job in jobs]), strict=True)
@@ -64,8 +64,8 @@ def describe(adapter: Adapter, name: str, revision: str | None, jobs: Sequence[E
 
 
 def fetch(jobs: Sequence[Tensors]) -> list[Arrays]:
-    """Tensors as arrays, floats as float32; what lies on one device comes in one copy per kind of number."""
-    # by identity: methods that share a run share tensors, and `jobs` keeps all of them alive
+    """Tensors as NumPy arrays, floats as float32; one copy per device and dtype."""
+    # by id, because methods that share a run share tensors; `jobs` keeps all of them alive
     wanted = {id(tensor): tensor.detach() for job in jobs for group in job.values() for tensor in group.values()}
     bundles: dict[Any, list[int]] = {}
     for key, tensor in wanted.items():
@@ -76,7 +76,7 @@ def fetch(jobs: Sequence[Tensors]) -> list[Arrays]:
         flat = torch.cat([wanted[key].to(precision).flatten() for key in keys]).cpu()
         parts = np.split(flat.numpy(), np.cumsum([wanted[key].numel() for key in keys[:-1]]))
         for key, part in zip(keys, parts, strict=True):
-            arrays[key] = part.reshape(tuple(wanted[key].shape)).copy()  # so that the bundle can go
+            arrays[key] = part.reshape(tuple(wanted[key].shape)).copy()  # so that the bundle can be freed
     return [
         {name: {key: arrays[id(tensor)] for key, tensor in group.items()} for name, group in job.items()}
         for job in jobs
@@ -97,11 +97,11 @@ def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explain
 
 
 def refuse_overflow(method: str, *found: NDArray[Any]) -> None:
-    """Sound states can still be too large for what a method does with them. A probability may be 0, its log -inf."""
+    """Refuse NaN and infinity, because finite states may overflow in a method; -inf is allowed as the log of 0."""
     if any(np.isnan(values).any() or np.isposinf(values).any() for values in found if values.dtype.kind == "f"):
         raise ModelStateError(
-            f"What {method!r} makes of this model's numbers is NaN or infinity, since they are too large for 32 bits: "
-            f"check that the checkpoint is whole, or use another method."
+            f"The maps of {method!r} contain NaN or infinity, because the model's numbers are too large for float32: "
+            f"check that the checkpoint is complete, or use another method."
         )
 
 
@@ -152,7 +152,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
 
 
 def _runs(positions: Sequence[int]) -> list[slice]:
-    """Ranges of consecutive positions: turns and the answer are decoded apart."""
+    """Ranges of consecutive positions, because messages and the answer are decoded separately."""
     starts = [i for i in range(len(positions)) if i == 0 or positions[i] != positions[i - 1] + 1]
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(positions)], strict=True)]
 

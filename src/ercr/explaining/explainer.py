@@ -1,4 +1,4 @@
-"""The front door of the library: an image and a prompt in, an explanation out."""
+"""The `Explainer`, the main class of the library: from an image and a prompt to an explanation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.models.loading import load_adapter, wrap_model
 from ercr.progress import bar
-from ercr.trace import Needs, Sample, Trace, trace_samples
-from ercr.trace.attention import register
-from ercr.trace.guard import guarded
+from ercr.trace import Needs, Trace, TraceRequest, trace_samples
+from ercr.trace.attention import register as register_attention
+from ercr.trace.grad_mode import without_gradients
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
@@ -35,7 +35,7 @@ Answer = str | Sequence[int]  # text, or token ids
 
 
 class Explainer:
-    """A loaded multimodal model that can say which part of an image each of its words rests on."""
+    """A loaded multimodal model that can show which part of an image it used for each word."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class Explainer:
     ) -> None:
         """Wrap a loaded Hugging Face model, with its processor or a pair (tokenizer, image_processor).
 
-        Without a processor, both are read from the checkpoint that the model came from. `compile` keeps passes as
-        CUDA graphs over a cache of fixed size: faster from the second picture of a shape on.
+        Without a processor, both are loaded from the model's checkpoint. `compile` captures passes as CUDA graphs over
+        a cache of fixed size, which is faster from the second image of a shape on.
         """
         known = name or str(getattr(model, "name_or_path", ""))
         self._setup(wrap_model(model, processor), known, revision, compile)
 
     def _setup(self, adapter: Adapter, name: str, revision: str | None, compile: bool) -> None:
         self.adapter = adapter
-        register()
+        register_attention()
         if compile:
             from ercr.trace.compiled import Compiled
 
@@ -76,9 +76,9 @@ class Explainer:
     ) -> Explainer:
         """Load a checkpoint by hub id or folder, or a packaged model by its name.
 
-        Without a name: `photo-mini`, for photographs, where its language model is at hand; else, with a warning, the
-        model for drawn scenes. Precision is the checkpoint's own unless `dtype` says otherwise; packaged models run
-        in float32.
+        Without a name: `photo-mini`, for photographs, if its language model is installed or cached; otherwise, with a
+        warning, the model for drawn scenes. The dtype is the checkpoint's own unless `dtype` is given; packaged models
+        run in float32.
         """
         from ercr.zoo import locate, packaged
 
@@ -91,7 +91,7 @@ class Explainer:
 
     @classmethod
     def around(cls, adapter: Adapter, name: str) -> Explainer:
-        """An explainer of a model that is behind its adapter already."""
+        """An explainer with an existing adapter."""
         explainer = cls.__new__(cls)
         explainer._setup(adapter, name, None, False)
         return explainer
@@ -107,10 +107,10 @@ class Explainer:
         generation: dict[str, Any] | None = None,
         **switches: Any,
     ) -> Explanation:
-        """Explain what the model says about an image, or a given `answer`: text, or token ids.
+        """Explain the answer that the model generates for an image, or a given `answer`: text, or token ids.
 
-        `method` is a name, with switches in the call (`context="tam"`) or behind a colon (`"ercr:context=tam"`).
-        `generation` goes to the model's `generate`; decoding is greedy unless it says otherwise.
+        `method` is a name; its settings are given in the call (`context="tam"`) or after a colon
+        (`"ercr:context=tam"`). `generation` has options of the model's `generate`; by default decoding is greedy.
         """
         options = self._generation(max_new_tokens, generation)
         return self._explain([self._ready(image, prompt, answer)], [resolve(method, **switches)], options)[0][0]
@@ -125,7 +125,7 @@ class Explainer:
         max_new_tokens: int = 256,
         generation: dict[str, Any] | None = None,
     ) -> list[Explanation]:
-        """Explain one answer by several methods; methods that can share a run of the model do."""
+        """Explain one answer by several methods, with as few runs of the model as possible."""
         resolved = [resolve(method) for method in methods]
         options = self._generation(max_new_tokens, generation)
         return self._explain([self._ready(image, prompt, answer)], resolved, options)[0]
@@ -142,14 +142,14 @@ class Explainer:
         batch_size: BatchSize | Sizes = "auto",
         done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Explanation]]:
-        """Explain many images by several methods, which share runs of the model where they can: `[image][method]`.
+        """Explain many images by several methods, with as few runs of the model as possible: `[image][method]`.
 
-        `done` is told after every batch how many images it held.
+        `done` is called after every batch with its number of images.
         """
         resolved = [resolve(method) for method in methods]
         return self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
 
-    @guarded
+    @without_gradients
     def answer_log_probabilities(
         self,
         images: Sequence[ImageLike],
@@ -157,11 +157,11 @@ class Explainer:
         answer: Answer,
         batch_size: int = 32,
     ) -> Any:
-        """log P of every token of a fixed answer, given as text or token ids, under each image [images, tokens]."""
+        """The log-probability of every token of a given answer (text or token ids) for each image [images, tokens]."""
         rows = []
         for start in range(0, len(images), batch_size):
-            samples = [self._ready(image, prompt, answer).sample for image in images[start : start + batch_size]]
-            traces = trace_samples(self.adapter, samples, Needs(top=1), {})
+            requests = [self._ready(image, prompt, answer).request for image in images[start : start + batch_size]]
+            traces = trace_samples(self.adapter, requests, Needs(top=1), {})
             for trace in traces:
                 trace.check()
             rows += [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
@@ -180,16 +180,16 @@ class Explainer:
         progress: bool = True,
         **switches: Any,
     ) -> list[Explanation]:
-        """Explain many images; one prompt for all or one each. Results come in the order given.
+        """Explain many images, with one prompt for all or one for each. Results keep the given order.
 
-        In a terminal a bar on standard error shows how far it is, unless `progress` is off.
+        In a terminal, standard error shows a progress bar unless `progress` is off.
         """
         resolved = [resolve(method, **switches)]
         with bar(len(images), shown=progress) as done:
             found = self._in_batches(images, prompts, answers, resolved, max_new_tokens, generation, batch_size, done)
         return [row[0] for row in found]
 
-    @guarded
+    @without_gradients
     def _in_batches(
         self,
         images: Sequence[ImageLike],
@@ -204,9 +204,9 @@ class Explainer:
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[Answer | None] = [None] * len(images) if answers is None else list(answers)
         if answers is not None and None in given:
-            raise InputError("Give an answer for every image, or none at all.")
+            raise InputError("Give an answer for every image, or omit answers.")
         if not len(images) == len(per_image) == len(given):
-            raise InputError(f"{len(images)} images need as many prompts and answers, or one prompt for all.")
+            raise InputError(f"Give {len(images)} prompts and answers for {len(images)} images, or one prompt for all.")
         options = self._generation(max_new_tokens, generation)
         needs = [method.needs(settings) for method, settings in resolved]
 
@@ -219,30 +219,30 @@ class Explainer:
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
         return in_batches(range(len(images)), prepare, run, sizes, done)
 
-    @guarded
+    @without_gradients
     def _explain(
         self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: dict[str, Any]
     ) -> list[list[Explanation]]:
-        """One batch by several methods, `[image][method]`; all methods explain the answer of the first run."""
+        """Explain one batch by several methods: `[image][method]`. All methods explain the answer of the first run."""
         jobs: dict[tuple[int, int], Explained] = {}
-        samples = [ready.sample for ready in batch]
+        requests = [ready.request for ready in batch]
         for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
-            traces = trace_samples(self.adapter, samples, needs, options)
-            samples = [
-                replace(sample, answer=trace.ids[trace.input_length :])
-                for sample, trace in zip(samples, traces, strict=True)
+            traces = trace_samples(self.adapter, requests, needs, options)
+            requests = [
+                replace(request, answer=trace.ids[trace.input_length :])
+                for request, trace in zip(requests, traces, strict=True)
             ]
             for index in members:
                 method, settings = resolved[index]
                 found = run_all(method, settings, traces)
                 for row, (trace, ready, parts) in enumerate(zip(traces, batch, found, strict=True)):
-                    spoken = options if ready.sample.answer is None else None
-                    jobs[row, index] = Explained(ready.image, trace, method, settings, spoken, *parts)
+                    generated = options if ready.request.answer is None else None
+                    jobs[row, index] = Explained(ready.image, trace, method, settings, generated, *parts)
         places = [(row, index) for row in range(len(batch)) for index in range(len(resolved))]
         made = iter(describe(self.adapter, self.name, self.revision, [jobs[place] for place in places]))
         return [[next(made) for _ in resolved] for _ in batch]
 
-    @guarded
+    @without_gradients
     def stream(
         self,
         image: ImageLike,
@@ -253,22 +253,22 @@ class Explainer:
         generation: dict[str, Any] | None = None,
         **switches: Any,
     ) -> Stream:
-        """Iterate over tokens and their maps as they are spoken; afterwards `.explanation()` gives the whole."""
+        """Iterate over tokens and their maps as they are generated; then `.explanation()` returns the explanation."""
         chosen, settings = resolve(method, **switches)
         if not chosen.streams(settings):
             raise InputError(f"Method {chosen.name!r} with these settings needs the whole answer and cannot stream.")
         ready = self._ready(image, prompt, None)
         options = self._generation(max_new_tokens, generation)
         if options["num_beams"] != 1:
-            raise InputError("Beam search cannot stream: leave num_beams at 1, or use explain().")
+            raise InputError("Beam search cannot stream: omit num_beams, or use explain().")
 
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
             job = Explained(ready.image, trace, chosen, settings, options, evidence, result)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
-        return Stream(self.adapter, ready.sample, chosen, settings, options, finish)
+        return Stream(self.adapter, ready.request, chosen, settings, options, finish)
 
-    @guarded
+    @without_gradients
     def _ready(
         self,
         image: ImageLike,
@@ -276,20 +276,20 @@ class Explainer:
         answer: Answer | None,
         ahead: Sequence[Needs] = (),
     ) -> Ready:
-        """A picture ready to run; `ahead` says which views to prepare now instead of when they are run."""
+        """An image with its request; views that `ahead` needs are prepared now, the others when the model is run."""
         loaded = load_image(image)
         adapter = self.adapter.for_bulk if ahead else self.adapter
-        sample = Sample(loaded.rgb, adapter.prepare(loaded.rgb, as_messages(prompt)), self._answer(answer))
+        request = TraceRequest(loaded.rgb, adapter.prepare(loaded.rgb, as_messages(prompt)), self._answer(answer))
         if not ahead:
-            return Ready(loaded, sample)
-        loaded.sha256()  # remembered, so that it is not computed while the device waits
+            return Ready(loaded, request)
+        loaded.sha256()  # cached here, so that it is not computed while the device waits
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
         views = {
-            scale: ready_to_copy(adapter.view(loaded.rgb, sample.prepared, scale, kind), adapter)
+            scale: ready_to_copy(adapter.view(loaded.rgb, request.prepared, scale, kind), adapter)
             for scale, kind in sorted(kinds)
             if len({k for s, k in kinds if s == scale}) == 1
         }
-        return Ready(loaded, replace(sample, prepared=ready_to_copy(sample.prepared, adapter), views=views))
+        return Ready(loaded, replace(request, prepared=ready_to_copy(request.prepared, adapter), views=views))
 
     def _answer(self, answer: Answer | None) -> Tensor | None:
         if answer is None:
@@ -312,18 +312,19 @@ class Explainer:
         if not isinstance(longest, Integral) or longest < 1:
             raise InputError(f"max_new_tokens must be a whole number of at least 1, not {longest!r}.")
         if options.get("num_return_sequences", 1) != 1:
-            raise InputError("One answer is explained at a time: leave num_return_sequences at 1.")
+            raise InputError("Only one answer can be explained: omit num_return_sequences.")
         if not options["do_sample"]:
-            # a checkpoint's sampling settings would only make generate warn that greedy decoding ignores them
+            # otherwise generate warns that greedy decoding ignores the checkpoint's sampling settings
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         return options
 
 
 def _check_generation(given: dict[str, Any]) -> None:
-    """Refuse keys that `generate` does not have; objects that it takes beside its settings are left to it."""
+    """Refuse options that `generate` does not have."""
     from transformers import GenerationConfig
 
-    beside = (
+    # arguments of generate itself, which are not in its settings
+    arguments = (
         "logits_processor",
         "stopping_criteria",
         "prefix_allowed_tokens_fn",
@@ -332,10 +333,10 @@ def _check_generation(given: dict[str, Any]) -> None:
     )
     known = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
     if "stop_strings" in given:
-        raise InputError("stop_strings is not supported: use eos_token_id, or max_new_tokens.")
+        raise InputError("stop_strings is not supported: use eos_token_id or max_new_tokens.")
     for name in given:
-        if name not in known and name not in beside:
-            raise InputError(f"generate has no setting {name!r}.{nearest(str(name), known)}")
+        if name not in known and name not in arguments:
+            raise InputError(f"The model's generate has no setting {name!r}: remove it.{nearest(str(name), known)}")
 
 
 def _default_name() -> str:
@@ -346,7 +347,7 @@ def _default_name() -> str:
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:
-    """Needs grouped so that each group is served by one run."""
+    """Group needs so that one run of the model serves each group."""
     groups: list[tuple[Needs, list[int]]] = []
     for index, need in enumerate(needs):
         for at, (shared, members) in enumerate(groups):

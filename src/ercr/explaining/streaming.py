@@ -1,8 +1,8 @@
-"""A token and its map as soon as it is spoken: the same numbers as in a batch, one row at a time.
+"""Streams: each token with its map as soon as it is generated, with the same numbers as without streaming.
 
-Greedy decoding takes its steps in this thread, and the map of a token is made between two steps. For every other kind
-of decoding the model's `generate` runs in a second thread and reports each token. The views run before the first
-token, because they depend on the image alone.
+Greedy decoding runs in the caller's thread, and a token's map is computed between two steps. For every other kind of
+decoding the model's `generate` runs in a second thread and passes on each token. The views are run before the first
+token, because they depend only on the image.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
-from ercr.trace import Needs, Sample, Trace, View
-from ercr.trace.cancel import asked, stopped_when, watch
-from ercr.trace.guard import guarded
-from ercr.trace.record import Part, Recorder, assemble, auxiliary_views, pad_token, text_rows
-from ercr.trace.speak import Speech, end_tokens, is_plain_greedy
+from ercr.trace import Needs, Trace, TraceRequest, View
+from ercr.trace.cancel import add_checks, current_condition, stopped_when
+from ercr.trace.grad_mode import without_gradients
+from ercr.trace.greedy import GreedyDecoder, end_tokens, is_plain_greedy
+from ercr.trace.record import Recorder, SampleRun, assemble, auxiliary_views, pad_token, text_rows
 from ercr.words.pieces import pieces
 
-_TAIL = 8  # tokens decoded to find what the newest one adds
+_TAIL = 8  # tokens that are decoded to find the text of the newest one
 Finish = Callable[[Trace, Evidence, Result], Explanation]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One spoken token: its text, its map [h, w] and everything said so far. End markers are special, without text."""
+    """One generated token: its text and map [h, w]; `said` is the answer so far. End tokens are special and empty."""
 
     index: int
     text: str
@@ -48,19 +48,19 @@ class Step:
 
 
 class Stream:
-    """Iterate over `Step`s while the model speaks. Leaving the loop early stops the model."""
+    """Iterate over `Step`s while the model generates. Leaving the loop early stops the model."""
 
     def __init__(
         self,
         adapter: Adapter,
-        sample: Sample,
+        request: TraceRequest,
         method: Method,
         settings: Settings,
         generation: dict[str, Any],
         finish: Finish,
     ) -> None:
         self._adapter = adapter
-        self._sample = sample
+        self._request = request
         self._method = method
         self._settings = settings
         self._generation = generation
@@ -76,7 +76,7 @@ class Stream:
         self._results: list[Result] = []
 
     def explanation(self) -> Explanation:
-        """What has been said so far, as one explanation."""
+        """The explanation of the answer so far; of the whole answer if iteration has not begun."""
         if self._trace is None:
             for _ in self:
                 pass
@@ -87,35 +87,35 @@ class Stream:
         recorder, views = self._views()
         self._begin()
         plain = is_plain_greedy(self._adapter, self._generation)
-        speaker = (Steps if plain else Speaker)(self._adapter, self._sample, recorder, self._generation)
+        source = (GreedySteps if plain else GenerateThread)(self._adapter, self._request, recorder, self._generation)
         try:
-            for said, norm, layer in speaker.spoken():
-                step = self._step(said, norm[0], layer[0], recorder, views)
-                speaker.heard(step.id)
+            for token, norm, layer in source.tokens():
+                step = self._step(token, norm[0], layer[0], recorder, views)
+                source.token_known(step.id)
                 yield step
         finally:
-            speaker.stop()
+            source.stop()
 
-    @guarded
+    @without_gradients
     def _views(self) -> tuple[Recorder, list[View]]:
-        """What records this stream, and the views, which depend on the image alone."""
+        """The recorder of this stream, and the auxiliary views."""
         recorder = Recorder(self._adapter, self._needs.layer)
-        return recorder, auxiliary_views(self._adapter, [self._sample], self._needs, recorder)[0]
+        return recorder, auxiliary_views(self._adapter, [self._request], self._needs, recorder)[0]
 
-    @guarded
-    def _step(self, said: Tensor, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
-        """Extend the trace by a token [1] and explain its row; with the first token come the prompt's rows."""
-        token, before = int(said), 0
+    @without_gradients
+    def _step(self, token_id: Tensor, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
+        """Add a token [1] to the trace and explain its row, and with the first token the rows of the prompt."""
+        token, before = int(token_id), 0
         if self._trace is None:
-            prepared = self._sample.prepared
+            prepared = self._request.prepared
             anchor = View(1.0, prepared.geometry, recorder.visual(layer[prepared.visual.to(layer.device)]))
             answer = torch.tensor([token])
-            trace = assemble(self._adapter, [Part(prepared, answer, norm, (anchor, *views))], self._needs)[0]
+            trace = assemble(self._adapter, [SampleRun(prepared, answer, norm, (anchor, *views))], self._needs)[0]
             trace.check()
             row = trace.text
         else:
             before = len(self._trace.rows)
-            row = text_rows(self._adapter, said, norm[-1:], norm[-1:], self._needs)
+            row = text_rows(self._adapter, token_id, norm[-1:], norm[-1:], self._needs)
             trace = self._trace.then(token, row)
         self._trace = trace
         rows = slice(before, len(trace.rows))
@@ -126,7 +126,7 @@ class Stream:
         return self._newest(trace, self._results[-1].maps[-1], row.log_probabilities[-1:])
 
     def _newest(self, trace: Trace, newest: Tensor, own: Tensor) -> Step:
-        """The newest token on the host: its map and its probability come in one copy."""
+        """The newest token's step; its map and its probability are copied to the CPU together."""
         both = torch.cat([newest.flatten(), own.to(newest)]).float()
         ids = trace.ids[trace.input_length :].tolist()
         special = ids[-1] in self._special
@@ -138,50 +138,50 @@ class Stream:
         return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special)
 
 
-class Steps:
-    """Greedy decoding; iterating gives each token with the states behind it. The model is free between two tokens."""
+class GreedySteps:
+    """Greedy decoding in the caller's thread: `tokens()` yields each token with its states [1, positions, d]."""
 
-    def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
-        self._recorder, self._sample = recorder, sample
+    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: dict[str, Any]) -> None:
+        self._recorder, self._request = recorder, request
         self._ends, self._limit = end_tokens(adapter, generation), int(generation["max_new_tokens"])
-        self._speech: Speech | None = None
+        self._decoder: GreedyDecoder | None = None
         self._ended = False
 
     def _pass(self) -> Tensor:
-        if self._speech is not None:
-            return self._speech.step()
+        if self._decoder is not None:
+            return self._decoder.step()
         own = self._recorder.own
-        batch = own.pack([self._sample.prepared], pad_token(own))
-        self._speech = Speech(own, batch, self._limit, self._ends)
-        return self._speech.first(batch)
+        batch = own.pack([self._request.prepared], pad_token(own))
+        self._decoder = GreedyDecoder(own, batch, self._limit, self._ends)
+        return self._decoder.prefill(batch)
 
-    @guarded
+    @without_gradients
     def _next(self) -> tuple[Tensor, Tensor, Tensor]:
         states = self._pass()
-        assert self._speech is not None, "the first pass makes it"
-        said = self._speech.choose(states)
-        return said, *self._recorder.take()
+        assert self._decoder is not None, "the first pass creates it"
+        token = self._decoder.next_tokens(states)
+        return token, *self._recorder.take()
 
-    def spoken(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def tokens(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         while not self._ended:
             yield self._next()
 
-    def heard(self, token: int) -> None:
-        """The newest token, once the host knows it: the device need not be asked whether the answer has ended."""
-        assert self._speech is not None, "a token was said"
-        self._ended = token in self._ends or self._speech.length >= self._limit
+    def token_known(self, token: int) -> None:
+        """Called with the newest token on the CPU, so that the end is found without reading the device again."""
+        assert self._decoder is not None, "a token was generated"
+        self._ended = token in self._ends or self._decoder.length >= self._limit
 
     def stop(self) -> None:
-        """Nothing runs on its own."""
+        """Nothing to stop: decoding runs in the caller's thread."""
 
 
-class Speaker:
-    """The model's `generate` in a thread of its own; iterating gives each token with the states behind it."""
+class GenerateThread:
+    """The model's `generate` in a second thread: `tokens()` yields each token with its states [1, positions, d]."""
 
-    def __init__(self, adapter: Adapter, sample: Sample, recorder: Recorder, generation: dict[str, Any]) -> None:
+    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: dict[str, Any]) -> None:
         from transformers import StoppingCriteriaList
 
-        self._recorder, self._sample = recorder, sample
+        self._recorder, self._request = recorder, request
         self._queue: queue.Queue[tuple[Tensor, Tensor, Tensor] | BaseException | None] = queue.Queue()
         self._stopped = threading.Event()
         self._prompt_seen = False
@@ -189,14 +189,14 @@ class Speaker:
         self._options = {**generation, "stopping_criteria": criteria, "streamer": self}
         self._thread: threading.Thread | None = None
 
-    @guarded
-    def _speak(self, asked_before: Callable[[], bool] | None) -> None:
+    @without_gradients
+    def _generate(self, outer_condition: Callable[[], bool] | None) -> None:
         own = self._recorder.own
         try:
-            if asked_before is None:
-                watch(own)  # else it has been done
-            with stopped_when(lambda: self._stopped.is_set() or bool(asked_before and asked_before())):
-                inputs = own.collate([self._sample.prepared], pad_token(own))
+            if outer_condition is None:
+                add_checks(own)  # otherwise the recorder has added them
+            with stopped_when(lambda: self._stopped.is_set() or bool(outer_condition and outer_condition())):
+                inputs = own.collate([self._request.prepared], pad_token(own))
                 own.model.generate(**inputs, **self._options)
             self._queue.put(None)
         except BaseException as error:
@@ -208,7 +208,7 @@ class Speaker:
             self._prompt_seen = True
             return
         if value.numel() != 1:
-            raise InputError("Assisted decoding cannot stream: use explain(), or leave the assistant out.")
+            raise InputError("Assisted decoding cannot stream: use explain(), or omit assistant_model.")
         norm, layer = self._recorder.take()
         self._queue.put((value.flatten(), norm, layer))
 
@@ -218,11 +218,13 @@ class Speaker:
     def _should_stop(self, ids: Tensor, scores: Any, **options: Any) -> Tensor:
         return torch.full((len(ids),), self._stopped.is_set(), device=ids.device)
 
-    def heard(self, token: int) -> None:
-        """`generate` knows by itself when to end."""
+    def token_known(self, token: int) -> None:
+        """Nothing to do: `generate` finds the end itself."""
 
-    def spoken(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        self._thread = threading.Thread(target=self._speak, args=(asked(),), name="ercr-generate", daemon=True)
+    def tokens(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        self._thread = threading.Thread(
+            target=self._generate, args=(current_condition(),), name="ercr-generate", daemon=True
+        )
         self._thread.start()
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
@@ -230,20 +232,20 @@ class Speaker:
             yield item
 
     def stop(self) -> None:
-        """The thread stops before its next block; the garbage collector may call this in the thread itself."""
+        """Stop the thread before its next block. The garbage collector may call this in that thread itself."""
         self._stopped.set()
         if self._thread is not None and self._thread.ident and self._thread is not threading.current_thread():
             self._thread.join()
 
 
 def join_evidence(parts: list[Evidence]) -> Evidence:
-    """Evidence of consecutive rows as one."""
+    """Concatenate the evidence of consecutive rows."""
     stages = {name: torch.cat([part.stages[name] for part in parts]) for name in parts[0].stages}
     return Evidence(torch.cat([part.maps for part in parts]), stages)
 
 
 def join(results: list[Result]) -> Result:
-    """Results of consecutive rows as one; context rows are padded to the same length."""
+    """Concatenate the results of consecutive rows; their context weights are padded to the same length."""
 
     def stacked(name: str) -> Tensor | None:
         parts = [getattr(result, name) for result in results]

@@ -1,4 +1,4 @@
-"""One method on many traces of the same geometry at once: a bulk run then launches as little as a single one."""
+"""Runs one method on many traces of the same geometry at once, with as few kernel launches as for one trace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.trace import TextRows, Trace
 
-_ENTRIES = 2**26  # entries of the tables of ranks that may exist at once
+_ENTRIES = 2**26  # entries of the tables of ranks in memory at once
 _OPTIONAL = ("alpha", "beta", "relevance")
 
 
 def run(method: Method, settings: Settings, trace: Trace) -> tuple[Evidence, Result]:
-    """The method on one trace, all its rows."""
+    """The method on all rows of one trace."""
     rows = slice(0, len(trace.text.targets))
     evidence = method.evidence(trace, rows, settings)
     return evidence, method.refine(trace, evidence.maps, rows, settings)
@@ -25,10 +25,10 @@ def run(method: Method, settings: Settings, trace: Trace) -> tuple[Evidence, Res
 
 @torch.no_grad()
 def run_all(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
-    """The method on every trace. On a GPU, traces of one geometry share their launches where the method allows it.
+    """The method on every trace. On a GPU, traces of one geometry are computed together if the method allows it.
 
-    A method that can stream reads nothing but tensors, and no row needs a later one; so traces may be padded at
-    their ends and handled by `torch.vmap`.
+    A method that can stream reads only tensors, and no row needs a later one. So traces can be padded at their ends
+    and vectorised by `torch.vmap`.
     """
     results: dict[int, tuple[Evidence, Result]] = {}
     groups: dict[Hashable, list[int]] = {}
@@ -68,12 +68,12 @@ def mapped(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[
 
 
 def _stacked(rows: Sequence[Tensor], length: int) -> Tensor:
-    """Rows [S, ...] of several traces as [B, length, ...], zeros behind their ends."""
+    """Rows [S, ...] of several traces as [B, length, ...], padded with zeros."""
     return torch.stack([F.pad(row, (0, 0) * (row.ndim - 1) + (0, length - len(row))) for row in rows])
 
 
 def _cut(found: dict[str, dict[str, Tensor]], row: int, length: int) -> tuple[Evidence, Result]:
-    """One trace's part of the padded results."""
+    """The results of one trace, without its padding."""
     part = {group: {name: value[row, :length] for name, value in tensors.items()} for group, tensors in found.items()}
     result = part["result"]
     result |= {name: result[name][:, :length] for name in ("alpha", "relevance") if name in result}

@@ -21,7 +21,7 @@ def attention_rollout(trace: Trace, tokens: slice, settings: Settings) -> Tensor
     rows = F.one_hot(replay.emitting[tokens], replay.length).float()
     layers = replay.attentions(range(replay.depth))
     for layer in reversed(range(replay.depth)):
-        rows = layers[layer].carried_back(rows, _with_residual)
+        rows = layers[layer].propagate(rows, _with_residual)
     return rows[:, replay.visual]
 
 

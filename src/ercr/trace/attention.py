@@ -1,8 +1,8 @@
-"""Seeing a decoder's attention without changing it: queries, keys and values as each block hands them over.
+"""A decoder's attention: reads queries, keys and values of each block, or replaces its attention function.
 
-transformers looks an attention function up by the name in a block's configuration. One more name stands in its table,
-and the blocks of a run's own modules are given it; it hands a call on to what that run put in place. Every other
-module keeps the backend it had, the user's model and the function behind every other name included.
+transformers finds an attention function by the name in a block's configuration. This module registers the name `ercr`
+and gives it to the blocks of one run's replica; the registered function calls what that run has set for the block. The
+user's model and all other attention functions stay as they are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ercr.models.base import Adapter
 
-_CHUNK_ENTRIES = 2**26  # attention probabilities held at once: 256 MB of float32
+_CHUNK_ENTRIES = 2**26  # attention probabilities in memory at once: 256 MB of float32
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One block's attention: rotated queries [H, L, c], keys and values [G, L, c] of G key-value heads."""
+    """One block's attention: queries [H, L, c] after rotation, keys and values [G, L, c] of G key-value heads."""
 
     module: Any
     query: Tensor
@@ -33,7 +33,7 @@ class Attention:
     window: int | None  # sliding window, in positions
 
     def to(self, device: torch.device) -> Attention:
-        """The same on another device; blocks of a large model may live on several."""
+        """The same on another device, because blocks of a large model may be on several."""
         return replace(self, query=self.query.to(device), key=self.key.to(device), value=self.value.to(device))
 
     @property
@@ -41,11 +41,11 @@ class Attention:
         return self.query.shape[0]
 
     def allowed(self, positions: Tensor) -> Tensor:
-        """Which keys the queries at some positions may see: [R, L], causal and within the sliding window."""
+        """Mask [R, L] of the keys that the queries at some positions attend to: causal, in the sliding window."""
         keys = torch.arange(self.key.shape[1], device=positions.device)
         distance = positions[:, None] - keys[None]
-        seen = distance >= 0
-        return seen if self.window is None else seen & (distance < self.window)
+        causal = distance >= 0
+        return causal if self.window is None else causal & (distance < self.window)
 
     def probabilities(self, positions: Tensor, queries: Tensor | None = None, keys: Tensor | None = None) -> Tensor:
         """Softmax rows [H, R, L] in float32 of the queries at some positions."""
@@ -59,8 +59,8 @@ class Attention:
         """Rows [R, L] averaged over heads."""
         return torch.cat([self.probabilities(part).mean(0) for part in self._chunks(positions)])
 
-    def carried_back(self, weights: Tensor, mix: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """weights [S, L] times a matrix whose rows `mix(mean rows, positions)` makes, a few rows at a time."""
+    def propagate(self, weights: Tensor, mix: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The product of weights [S, L] and the matrix of the rows `mix(mean over heads, positions)`, in chunks."""
         everywhere = torch.arange(self.key.shape[1], device=weights.device)
         total = torch.zeros_like(weights)
         for part in self._chunks(everywhere):
@@ -70,7 +70,7 @@ class Attention:
 
     @torch.no_grad()
     def value_to_value(self, positions: Tensor) -> Tensor:
-        """What the block would add [R, d] at some positions if values took the place of queries and keys."""
+        """The attention output [R, d] at some positions if values were used as queries and keys, too."""
         values = repeat_heads(self.value, self.heads)
         parts = []
         for part in self._chunks(positions):
@@ -85,39 +85,39 @@ class Attention:
 
 
 def repeat_heads(states: Tensor, heads: int) -> Tensor:
-    """Key-value heads [G, L, c] repeated for their groups of query heads [H, L, c]."""
+    """Key-value heads [G, L, c], repeated for the query heads of their group [H, L, c]."""
     return states.repeat_interleave(heads // states.shape[0], dim=0)
 
 
 Backend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-class _Renamed:
-    """A block's configuration in all but the name of its attention function."""
+class _RenamedConfig:
+    """A block's configuration with another name for its attention function."""
 
     _attn_implementation = "ercr"
 
     def __init__(self, config: Any) -> None:
-        self.behind = config
+        self.original = config
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["behind"], name)
+        return getattr(vars(self)["original"], name)
 
 
 def register() -> None:
-    """Add our name to transformers' table of attention functions. It stays: models in other threads may need it."""
+    """Register the name `ercr` with transformers, for good, because runs in other threads may be using it."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(_Renamed._attn_implementation, _hand_on)
+    AttentionInterface.register(_RenamedConfig._attn_implementation, _dispatch)
 
 
-def _hand_on(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+def _dispatch(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     result: tuple[Tensor, Tensor | None] = vars(module)["ercr_attention"](module, *args, **kwargs)
     return result
 
 
-def attend_by(own: Adapter, wrap: Callable[[Backend], Backend]) -> None:
-    """Give the decoder's blocks `wrap(function)` for their attention function; `own` has modules of its own."""
+def replace_attention(own: Adapter, wrap: Callable[[Backend], Backend]) -> None:
+    """Replace the attention function of every block by `wrap(function)`; the model of `own` must be a replica."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as functions
 
     register()
@@ -125,25 +125,25 @@ def attend_by(own: Adapter, wrap: Callable[[Backend], Backend]) -> None:
 
     def original(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         function = found or sys.modules[type(module).__module__].eager_attention_forward
-        # some backends read their own name in the block's configuration
-        result: tuple[Tensor, Tensor | None] = function(vars(module)["ercr_stock"], *args, **kwargs)
+        # the module with the original configuration, because some backends read their name there
+        result: tuple[Tensor, Tensor | None] = function(vars(module)["ercr_original"], *args, **kwargs)
         return result
 
     for block in own.blocks:
         attention: Any = block.self_attn
-        # not as submodules: they are the same weights once more
-        vars(attention).update(ercr_stock=copy(attention), ercr_attention=wrap(original))
-        attention.config = _Renamed(attention.config)
+        # not registered as submodules, because that would list the same weights twice
+        vars(attention).update(ercr_original=copy(attention), ercr_attention=wrap(original))
+        attention.config = _RenamedConfig(attention.config)
 
 
-def observe(seen: Callable[[int, Attention], None]) -> Callable[[Backend], Backend]:
-    """A wrapper that shows each block's attention (of a batch of one) and leaves the computation to the backend."""
+def observe(record: Callable[[int, Attention], None]) -> Callable[[Backend], Backend]:
+    """A wrapper that passes each block's attention (of a batch of one) to `record` and calls the original backend."""
 
     def wrap(original: Backend) -> Backend:
         def function(
             module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
         ) -> tuple[Tensor, Tensor | None]:
-            seen(int(module.layer_idx), describe(module, query, key, value, kwargs))
+            record(int(module.layer_idx), describe(module, query, key, value, kwargs))
             return original(module, query, key, value, *args, **kwargs)
 
         return function

@@ -1,7 +1,7 @@
-"""Stopping a run of the model half-way: whoever waits for it says when it is no longer wanted; runs nothing itself.
+"""Cancels a run of the model: the caller gives a condition, which is checked between two blocks. Runs nothing itself.
 
-The question is asked between two blocks of the model, and it belongs to the thread that asks: a run that another
-thread has begun is never stopped by it. Where nobody may stop a run, nothing is added to its modules.
+The condition belongs to the thread that sets it, so it never stops a run of another thread. If no condition is set, no
+hooks are added to the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _unwanted: ContextVar[Callable[[], bool] | None] = ContextVar("ercr_unwanted", d
 
 @contextmanager
 def stopped_when(unwanted: Callable[[], bool]) -> Iterator[None]:
-    """What runs in here raises `Cancelled` soon after `unwanted()` is true."""
+    """A run inside this context raises `Cancelled` soon after `unwanted()` is true."""
     token = _unwanted.set(unwanted)
     try:
         yield
@@ -31,7 +31,7 @@ def stopped_when(unwanted: Callable[[], bool]) -> Iterator[None]:
 
 
 def each_stopped_when(unwanted: Callable[[], bool], items: Iterable[Item]) -> Iterator[Item]:
-    """The same for every step of a generator, whose steps may be taken in different threads."""
+    """The same for every step of an iterator, whose steps may run in different threads."""
     steps, end = iter(items), object()
     try:
         while True:
@@ -41,7 +41,8 @@ def each_stopped_when(unwanted: Callable[[], bool], items: Iterable[Item]) -> It
                 return
             yield item  # type: ignore[misc]  # `end` is gone
     finally:
-        if isinstance(steps, Generator):  # left half-way, it stops what runs for it now and not at some later time
+        # if iteration ends early, its threads are stopped now and not when it is garbage collected
+        if isinstance(steps, Generator):
             steps.close()
 
 
@@ -49,39 +50,39 @@ def check() -> None:
     """Raise `Cancelled` if this run is no longer wanted."""
     unwanted = _unwanted.get()
     if unwanted is not None and unwanted():
-        raise Cancelled("Nobody waits for this explanation any more: it was stopped.")
+        raise Cancelled("This explanation was stopped, because nobody waits for it any more.")
 
 
-def asked() -> Callable[[], bool] | None:
-    """The question that belongs to this thread now, to be asked on in another one."""
+def current_condition() -> Callable[[], bool] | None:
+    """This thread's condition, so that another thread can check it, too."""
     return _unwanted.get()
 
 
-def checked(adapter: Adapter) -> Adapter:
-    """The adapter over modules of its own, whose passes check before every block."""
+def cancellable(adapter: Adapter) -> Adapter:
+    """The adapter with a replica of the model that checks the condition before every block."""
     own = adapter.on_replica()
     if _unwanted.get() is not None:
-        watch(own)
+        add_checks(own)
     return own
 
 
-def watch(own: Adapter) -> None:
-    """Let every block check before it runs; `own` has modules of its own."""
-    # blocks of the decoder and of vision towers are what models keep in lists
+def add_checks(own: Adapter) -> None:
+    """Check the condition before every block; the model of `own` must be a replica."""
+    # models keep the blocks of the decoder and of vision towers in ModuleLists
     lists = (module for module in own.model.modules() if isinstance(module, nn.ModuleList))
     for block in {id(block): block for blocks in lists for block in blocks}.values():
         block.register_forward_pre_hook(lambda *_: check())
 
 
 def checked_backward(stream: Tensor) -> None:
-    """A backward pass that comes through this tensor checks there; the gradient stays as it is."""
+    """Check the condition when a backward pass reaches this tensor; the gradient is not changed."""
     unwanted = _unwanted.get()
     if unwanted is None or not stream.requires_grad:
         return
-    question = unwanted  # by name, because the device's own thread takes the backward pass
+    condition = unwanted  # passed explicitly, because on a GPU the backward pass runs in another thread
 
-    def look(_: Tensor) -> None:
-        with stopped_when(question):
+    def check_condition(_: Tensor) -> None:
+        with stopped_when(condition):
             check()
 
-    stream.register_hook(look)  # type: ignore[no-untyped-call]
+    stream.register_hook(check_condition)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a run of a model leaves behind: plain records that methods read; nothing here runs a model."""
+"""Traces: the recorded states of a run as plain data that methods read; nothing here runs a model."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method asks a trace for."""
+    """What a method needs from a trace."""
 
     scales: tuple[float, ...] = (1.0,)
     kind: ViewKind = "pad"
     layer: int = -1  # counted as Hugging Face counts hidden_states; -1 is after the final norm
     top: int = 50
-    replay: bool = False  # looks inside a second pass: attention, gradients, states of blocks
+    replay: bool = False  # whether it needs a second pass for attention, gradients or states of blocks
 
     def together(self, other: Needs) -> Needs | None:
-        """Needs that one run serves for both, or None where no single run can."""
-        alone = {1.0}
-        kinds = {n.kind for n in (self, other) if set(n.scales) != alone}
+        """The needs of one run that serves both, or None if a single run cannot."""
+        anchor_only = {1.0}
+        kinds = {n.kind for n in (self, other) if set(n.scales) != anchor_only}
         if self.layer != other.layer or len(kinds) > 1:
             return None
         scales = tuple(sorted(set(self.scales) | set(other.scales)))
@@ -42,21 +42,21 @@ class Needs:
 
 
 def checked_layer(layer: int, count: int) -> int:
-    """A layer counted from 0 or from the end, as an index; refused outside the model."""
+    """The index of a layer that is counted from 0 or, if negative, from the end; others are refused."""
     if not -count <= layer < count:
         raise InputError(f"layer must lie between {-count} and {count - 1} for this model, not {layer}.")
     return layer % count
 
 
 def refuse_image_tokens(answer: Tensor, image_token: int) -> None:
-    """A pass over an answer with an image token in it would look for a second image."""
+    """Refuse an answer with an image token, because a pass over it would expect a second image."""
     if bool((answer == image_token).any()):
-        raise InputError("The answer contains the model's image token, so it cannot be read: remove it.")
+        raise InputError("The answer contains the model's image token, which stands for a second image: remove it.")
 
 
 @dataclass(frozen=True)
 class View:
-    """Visual states [N, d] of one showing of the image, after the final norm."""
+    """Visual states [N, d] of the image at one scale, after the final norm."""
 
     scale: float
     geometry: Geometry
@@ -64,46 +64,48 @@ class View:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The states [d, N] in float32 or better; kept, because every token of a stream reads them."""
+        """The states [d, N] in float32 or better; cached, because every token of a stream reads them."""
         return self.states.to(torch.promote_types(self.states.dtype, torch.float32)).mT
 
 
 @dataclass(frozen=True)
 class TextRows:
-    """What is known of each text token: of the prompt's own words, then of the answer."""
+    """One row per text token: the prompt's own words, then the answer."""
 
-    context: Tensor  # [S] bool: may serve as context (special tokens may not)
-    targets: Tensor  # [S] vocabulary index
+    context: Tensor  # [S] bool: whether the token may be context of later ones; False for special tokens
+    targets: Tensor  # [S] token ids
     unembedding: Tensor  # [S, d] their rows of W_U
     emit_states: Tensor  # [S, d] at the positions that emit them
-    read_states: Tensor  # [S, d] the prompt's at their own positions, the answer's at the emitting ones
-    top_ids: Tensor  # [S, k] ranked candidates of the emitting distributions
+    read_states: Tensor  # [S, d] prompt tokens: at their own positions; answer tokens: at the emitting ones
+    top_ids: Tensor  # [S, k] most probable tokens at the emitting positions
     top_probabilities: Tensor  # [S, k]
     log_probabilities: Tensor  # [S] of the tokens themselves
 
     def then(self, later: TextRows) -> TextRows:
-        """These rows followed by later ones."""
-        growing = _Growing(self)
+        """These rows, followed by later ones."""
+        growing = _GrowingText(self)
         growing.add(later)
-        return _Longer(growing, 2)
+        return _GrownRows(growing, 2)
 
     def split(self, counts: Sequence[int]) -> list[TextRows]:
-        """The rows of several samples, one after another, taken apart again."""
+        """Split the concatenated rows of several samples."""
         columns = [getattr(self, f.name).split(list(counts)) for f in fields(self)]
         return [TextRows(*parts) for parts in zip(*columns, strict=True)]
 
 
-class _Growing:
-    """The rows of a text that grows, shared by all lengths of it that are in use.
+class _GrowingText:
+    """The rows of a growing text, shared by the TextRows of all its lengths.
 
-    A stream adds rows at every token and reads few columns. So a column is joined when it is read, up to the length
-    that is asked for; shorter texts read its beginning.
+    A stream adds a row for every token but reads few columns. So a column is concatenated only when it is read, up to
+    the length that is needed; shorter texts use its beginning.
     """
 
     def __init__(self, first: TextRows) -> None:
         self.parts = [first]
-        self.counts = [len(first.targets)]  # rows up to and with each part
-        self._joined: dict[str, tuple[int, Tensor]] = {}  # a column by name, and of how many parts
+        self.counts = [len(first.targets)]  # number of rows up to and including each part
+        self._joined: dict[
+            str, tuple[int, Tensor]
+        ] = {}  # by column name: the number of joined parts, and the joined rows
 
     def add(self, later: TextRows) -> None:
         self.parts.append(later)
@@ -119,13 +121,13 @@ class _Growing:
         return column[: self.counts[parts - 1]]
 
 
-class _Longer(TextRows):
-    """Rows that others were added to: the first parts of a growing text."""
+class _GrownRows(TextRows):
+    """The first parts of a growing text as TextRows."""
 
-    _growing: _Growing
+    _growing: _GrowingText
     _parts: int
 
-    def __init__(self, growing: _Growing, parts: int) -> None:
+    def __init__(self, growing: _GrowingText, parts: int) -> None:
         vars(self).update(_growing=growing, _parts=parts)
 
     def __getattr__(self, name: str) -> Tensor:
@@ -135,9 +137,9 @@ class _Longer(TextRows):
 
     def then(self, later: TextRows) -> TextRows:
         if len(self._growing.parts) > self._parts:
-            return super().then(later)  # the shared text went on in another way: this one gets its own
+            return super().then(later)  # the shared text was continued with other rows, so this one starts a new one
         self._growing.add(later)
-        return _Longer(self._growing, len(self._growing.parts))
+        return _GrownRows(self._growing, len(self._growing.parts))
 
 
 _COLUMNS = frozenset(column.name for column in fields(TextRows))
@@ -154,14 +156,16 @@ class Trace:
     text: TextRows
     views: tuple[View, ...]  # the anchor first
     vocabulary: int
-    unembed: Callable[[Tensor], Tensor] = field(repr=False)
-    argmax: Callable[[Tensor], Tensor] = field(repr=False)
-    spell: Callable[[Tensor], list[str]] = field(repr=False)
+    unembed: Callable[[Tensor], Tensor] = field(repr=False)  # token ids to rows of W_U
+    argmax: Callable[[Tensor], Tensor] = field(repr=False)  # states to their most probable token ids
+    spell: Callable[[Tensor], list[str]] = field(repr=False)  # token strings after decoding and tokenising again
     inside: Replay | None = field(default=None, repr=False)
-    finite: dict[str, Tensor] = field(default_factory=dict, repr=False)  # which states hold only finite numbers
+    finite: dict[str, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # by kind of state: whether all numbers are finite
 
     def check(self, finite: dict[str, bool] | None = None) -> None:
-        """Refuse states with NaN or infinity; `finite` are the flags if they have come to the host already."""
+        """Refuse states with NaN or infinity; `finite` are the flags if they are on the CPU already."""
         for where, fine in (finite or {where: bool(flag) for where, flag in self.finite.items()}).items():
             if not fine:
                 raise ModelStateError(
@@ -171,8 +175,8 @@ class Trace:
 
     @property
     def replay(self) -> Replay:
-        """The pass over prompt and answer that methods may look into, if they said they need it."""
-        assert self.inside is not None, "a method that looks inside says so in its needs"
+        """The second pass over prompt and answer, for methods whose needs ask for it."""
+        assert self.inside is not None, "a method that uses the replay must ask for it: Needs(replay=True)"
         return self.inside
 
     @property
@@ -194,10 +198,10 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One image and conversation, ready to run; `answer` are given token ids, or None to generate."""
+class TraceRequest:
+    """An image and a conversation to run the model on; `answer` are given token ids, or None to generate one."""
 
     image: Image.Image
     prepared: Prepared
     answer: Tensor | None = None
-    views: Mapping[float, Prepared] = field(default_factory=dict)  # by scale, where they were prepared ahead
+    views: Mapping[float, Prepared] = field(default_factory=dict)  # by scale, if they were prepared in advance

@@ -1,7 +1,7 @@
-"""Passes of a model as captured CUDA graphs: a small pass then costs what the device needs, and no launches.
+"""Passes of a model as captured CUDA graphs, so that a small pass spends no time on kernel launches.
 
-A pass is captured when its shapes come for the second time, because capturing costs about as much as several passes.
-All graphs share one pool of memory, so what a graph returns is copied before another one runs.
+A pass is captured when its shapes come for the second time, because capturing takes about as long as several passes.
+All graphs share one memory pool, so the output of a graph is copied before another one runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_MOST = 32  # captured passes that are kept
-_REMEMBERED = 256  # passes that came once and may come again
-_capturing = threading.Lock()  # one capture at a time in the process; other threads may run meanwhile
-_WARM = 2  # runs before a capture, in which libraries choose their kernels and workspaces
+_MAX_CAPTURED = 32  # captured passes in the cache; the least recently used is dropped
+_MAX_SEEN = 256  # keys of passes that were seen once
+_capturing = threading.Lock()  # one capture at a time per process; other threads may run passes meanwhile
+_WARMUP_RUNS = 2  # runs before a capture, so that libraries choose their kernels and workspaces
 
 
 @dataclass
@@ -26,17 +26,17 @@ class _Captured:
     graph: Any
     inputs: dict[str, Tensor]
     output: Tensor
-    keep: tuple[object, ...]  # whatever the graph reads by address
+    keep: tuple[object, ...]  # objects whose memory the graph reads, which must stay alive
 
 
 class Graphs:
-    """Captured passes by key. Off a GPU every pass simply runs."""
+    """Captured passes by key. Without a GPU every pass is simply run."""
 
     def __init__(self, device: torch.device) -> None:
         self.active = device.type == "cuda"
         self._device = device
         self._pool: Any = None
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()  # in the order they came
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()  # oldest first
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
@@ -47,7 +47,10 @@ class Graphs:
         keep: tuple[object, ...] = (),
         large: bool = False,
     ) -> Tensor:
-        """`function(**inputs)`, replayed where these shapes were captured before; `large` passes are not worth it."""
+        """`function(**inputs)`, replayed if the key was captured before; `large` passes are never captured.
+
+        A large pass keeps the device busy for longer than its launches take, so a graph would not be faster.
+        """
         if large or not self.active:
             return function(**inputs)
         if key in self._captured:
@@ -59,7 +62,7 @@ class Graphs:
             return known.output.clone()
         if key not in self._seen:
             self._seen[key] = None
-            while len(self._seen) > _REMEMBERED:
+            while len(self._seen) > _MAX_SEEN:
                 self._seen.popitem(last=False)
             return function(**inputs)
         del self._seen[key]
@@ -67,19 +70,19 @@ class Graphs:
         output: list[Tensor] = []
         graph = self.capture(lambda: output.append(function(**static)))
         self._captured[key] = _Captured(graph, static, output[-1], keep)
-        while len(self._captured) > _MOST:
+        while len(self._captured) > _MAX_CAPTURED:
             self._captured.popitem(last=False)
         graph.replay()
         return output[-1].clone()
 
     def forget(self, keep: object) -> None:
-        """Drop the passes that were captured to read something by its address which is no longer used."""
-        gone = [key for key, captured in self._captured.items() if any(held is keep for held in captured.keep)]
+        """Drop the captured passes that read `keep`, which is no longer used."""
+        gone = [key for key, captured in self._captured.items() if any(item is keep for item in captured.keep)]
         for key in gone:
             del self._captured[key]
 
     def capture(self, function: Callable[[], object]) -> Any:
-        """A graph of what the function launches; the function also runs a few times before."""
+        """A CUDA graph of the function, which also runs a few times before the capture."""
         with _capturing:
             return self._capture(function)
 
@@ -87,7 +90,7 @@ class Graphs:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            for _ in range(_WARM):
+            for _ in range(_WARMUP_RUNS):
                 function()
         torch.cuda.current_stream(self._device).wait_stream(stream)
         if self._pool is None:

@@ -1,4 +1,4 @@
-"""What the model would have said at a text position: ranked lists and probabilities over the whole vocabulary."""
+"""The most probable tokens at text positions: ranked lists and probabilities over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ercr.models.base import Adapter
 
 _HEAD_ROWS = 8192  # rows of the head in float32 at once
-_WIDE = hasattr(torch.ops.aten.mm, "dtype")  # torch can multiply in half precision and not round the result again
-_RANK_ENTRIES = 2**23  # logits made and ranked at once; ranking takes several 8-byte copies of them
+_MM_HAS_OUT_DTYPE = hasattr(torch.ops.aten.mm, "dtype")  # whether mm can return float32 for half-precision inputs
+_RANK_ENTRIES = 2**23  # logits that are computed and ranked at once; ranking makes several 8-byte copies of them
 
 
 def vocabulary_size(adapter: Adapter) -> int:
@@ -22,9 +22,9 @@ def vocabulary_size(adapter: Adapter) -> int:
 def logits(adapter: Adapter, states: Tensor) -> Tensor:
     """Vocabulary-wide logits [R, V] in float32 or better, whatever the model's precision.
 
-    Half-precision logits tie by the dozen near the top, and ranked lists would order ties by accident. A GPU sums
-    such products in float32 and need not round them; elsewhere the head's rows are widened a few thousand at a time,
-    so the whole matrix never exists twice.
+    Half-precision logits have many ties near the top, whose order would be arbitrary. A GPU sums such products in
+    float32 and can return them so; otherwise the head is converted a few thousand rows at a time, so that there is
+    never a float32 copy of the whole matrix.
     """
     head = adapter.head
     weight = getattr(head, "weight", None)
@@ -33,7 +33,7 @@ def logits(adapter: Adapter, states: Tensor) -> Tensor:
         out: Tensor = head(states)
         return out.to(torch.promote_types(out.dtype, torch.float32))
     bias: Tensor | None = getattr(head, "bias", None)
-    if weight.is_cuda and states.dtype == weight.dtype and bias is None and _WIDE:
+    if weight.is_cuda and states.dtype == weight.dtype and bias is None and _MM_HAS_OUT_DTYPE:
         return torch.mm(states.to(weight.device), weight.T, out_dtype=torch.float32)
     precise = states.to(weight.device, torch.float32)
     parts = [
@@ -44,7 +44,7 @@ def logits(adapter: Adapter, states: Tensor) -> Tensor:
 
 
 def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Top lists [R, k], their probabilities, and the log-probabilities [R] of the targets; ties by lower id."""
+    """The top k tokens [R, k], their probabilities, and log-probabilities [R] of the targets; ties: lower id first."""
     vocabulary = vocabulary_size(adapter)
     step = max(1, _RANK_ENTRIES // vocabulary)
     tops, listed, own = [], [], []
@@ -59,7 +59,7 @@ def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tup
 
 
 def stable_top(scores: Tensor, depth: int) -> Tensor:
-    """Indices of the largest float32 values [R, k]; equal values by lower index, which topk alone leaves open."""
+    """Indices of the largest float32 values [R, k]; of equal values the lower index first, unlike topk."""
     bits = scores.view(torch.int32)
     ordered = torch.where(bits >= 0, bits, -(2**31) - bits)  # floats as integers in the same order
     return torch.add(_countdown(scores.shape[-1], scores.device), ordered, alpha=2**32).topk(depth, dim=-1).indices

@@ -1,8 +1,8 @@
-"""One run of a model, recorded. Methods read what it leaves behind and never the model.
+"""Runs the model and records its states as traces. Methods read traces and never run the model.
 
-The visual states are taken by a hook on the final norm while the answer is generated, so explaining costs no second
-pass. Nothing later than the image can change them (the decoder is causal), so an auxiliary view is one short pass
-that stops at the last image token. Vocabulary-wide logits are computed at text positions only.
+A hook on the final norm records the visual states while the answer is generated, so explaining needs no second pass.
+The decoder is causal, so nothing after the image changes these states: an auxiliary view is one short pass that stops
+at the last image token. Logits over the whole vocabulary are computed at text positions only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from torch import Tensor, nn
 
 from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
-from ercr.trace.cancel import checked
-from ercr.trace.data import Needs, Sample, TextRows, Trace, View, checked_layer, refuse_image_tokens
+from ercr.trace.cancel import cancellable
+from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, checked_layer, refuse_image_tokens
+from ercr.trace.greedy import GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.replay import Replay
-from ercr.trace.speak import Speech, answers, end_tokens, is_plain_greedy
 
-_TOGETHER = 4096  # tokens up to which views of all scales share a pass: beyond, padding costs more than launches
+_MAX_SHARED_TOKENS = (
+    4096  # tokens up to which views of all scales share a pass; with more, padding costs more time than extra passes
+)
 
 
 class Recorder:
-    """Collects the outputs of some modules during passes of `own`, whose modules belong to this run alone."""
+    """Records the outputs of some modules during passes of `own`, an adapter whose replica no other run uses."""
 
     def __init__(self, adapter: Adapter, layer: int) -> None:
         self.norm: list[Tensor] = []
@@ -35,15 +37,17 @@ class Recorder:
         index = checked_layer(layer, len(adapter.blocks) + 1)
         self.at_end = index == len(adapter.blocks)
         self._norm = adapter.final_norm
-        self.own = checked(adapter)
+        self.own = cancellable(adapter)
         self.own.final_norm.register_forward_hook(self._keep_output)
         if not self.at_end:
             self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
 
     def take(self) -> tuple[Tensor, Tensor]:
-        """Final states and states of the asked layer [B, positions, d] since the last call."""
+        """Final states and states of the requested layer, both [B, positions, d], since the last call."""
         if not self.norm:
-            raise ModelStateError("The model's layers were not seen: undo torch.compile or a replaced forward first.")
+            raise ModelStateError(
+                "The model's final norm was not called: undo torch.compile or a replaced forward first."
+            )
         norm = _joined(self.norm)
         block = norm if self.at_end else _joined(self.block)
         self.norm.clear()
@@ -51,10 +55,10 @@ class Recorder:
         return norm, block
 
     def visual(self, layer_states: Tensor) -> Tensor:
-        """States of an earlier layer pass the final norm before they are read."""
+        """The states that methods read: those of an earlier layer still have to pass the final norm."""
         if self.at_end:
             return layer_states
-        norm: Tensor = self._norm(layer_states)  # the model's, which nobody records
+        norm: Tensor = self._norm(layer_states)  # the user's module, which has no recording hook
         return norm
 
     def _keep_output(self, _: nn.Module, args: Any, output: Tensor) -> None:
@@ -65,19 +69,21 @@ class Recorder:
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """States of consecutive passes; those of one pass as they are."""
+    """Concatenate the states of consecutive passes."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 @torch.no_grad()
-def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, generation: dict[str, Any]) -> list[Trace]:
-    """Run a batch: answers generated together or given, then the auxiliary views, one pass per scale."""
+def trace_samples(
+    adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: dict[str, Any]
+) -> list[Trace]:
+    """Run a batch: read the given answers or generate them, then run the auxiliary views."""
     recorder = Recorder(adapter, needs.layer)
     if all(sample.answer is not None for sample in samples):
         run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
-        speak = _speak if is_plain_greedy(adapter, generation) else _generate
-        run = speak(adapter, samples, recorder, generation)
+        decode = _decode_greedily if is_plain_greedy(adapter, generation) else _generate
+        run = decode(adapter, samples, recorder, generation)
     views = auxiliary_views(adapter, samples, needs, recorder)
     parts = []
     for row, sample in enumerate(samples):
@@ -86,13 +92,13 @@ def trace_samples(adapter: Adapter, samples: Sequence[Sample], needs: Needs, gen
         anchor = View(1.0, prepared.geometry, recorder.visual(visual))
         states = run.norm[row, run.offsets[row] :]
         embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
-        parts.append(Part(prepared, run.answers[row], states, (anchor, *views[row]), embeds))
+        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds))
     return assemble(adapter, parts, needs)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Recorded states [B, positions, d] of a batch; a sample's first token is at its offset."""
+    """Recorded states [B, positions, d] of a batch; `offsets` are the positions of the samples' first tokens."""
 
     answers: list[Tensor]
     norm: Tensor
@@ -101,8 +107,8 @@ class _Run:
     embeds: Tensor | None = None  # [B, positions, d] of the prompts, or of prompts and answers
 
 
-def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Tensor], recorder: Recorder) -> _Run:
-    """One pass over prompts and given answers."""
+def _read_answers(adapter: Adapter, samples: Sequence[TraceRequest], answers: list[Tensor], recorder: Recorder) -> _Run:
+    """One pass over the prompts with given answers."""
     for answer in answers:
         refuse_image_tokens(answer, adapter.image_token_id)
     full = [sample.prepared.with_answer(answer) for sample, answer in zip(samples, answers, strict=True)]
@@ -110,31 +116,35 @@ def _read_answers(adapter: Adapter, samples: Sequence[Sample], answers: list[Ten
     return _Run(answers, norm, layer, [norm.shape[1] - len(sample.input_ids) for sample in full])
 
 
-def _speak(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
-    """Greedy answers, with the states passed through on the way."""
+def _decode_greedily(
+    adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: dict[str, Any]
+) -> _Run:
+    """Generate greedy answers and record the states of their tokens."""
     batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
     if adapter.compiled is not None and recorder.at_end:
         ends = end_tokens(adapter, generation)
-        tokens, norm = adapter.compiled.speak(batch, int(generation["max_new_tokens"]), ends)
-        spoken = [cut_answer(row, ends, -1) for row in tokens.cpu()]
-        return _Run(spoken, norm, norm, batch.offsets)
-    speech = Speech(recorder.own, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
+        tokens, norm = adapter.compiled.generate(batch, int(generation["max_new_tokens"]), ends)
+        answers = [cut_answer(row, ends, -1) for row in tokens.cpu()]
+        return _Run(answers, norm, norm, batch.offsets)
+    decoder = GreedyDecoder(recorder.own, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
     norms, layers, rows = [], [], len(samples)
-    states = speech.first(batch)
+    states = decoder.prefill(batch)
     while True:
         norm, layer = recorder.take()
-        norms.append(speech.spread(norm, rows))
-        layers.append(norms[-1] if recorder.at_end else speech.spread(layer, rows))
-        if not speech.hear(states):
+        norms.append(decoder.all_rows(norm, rows))
+        layers.append(norms[-1] if recorder.at_end else decoder.all_rows(layer, rows))
+        if not decoder.append_tokens(states):
             break
-        states = speech.step()
+        states = decoder.step()
     norm = torch.cat(norms, dim=1)
     layer = norm if recorder.at_end else torch.cat(layers, dim=1)
-    return _Run(answers(speech.tokens), norm, layer, batch.offsets, speech.embeds)
+    return _Run(answer_tokens(decoder.tokens), norm, layer, batch.offsets, decoder.embeds)
 
 
-def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, generation: dict[str, Any]) -> _Run:
-    """Answers by the model's own `generate`, with the states it passed through on the way."""
+def _generate(
+    adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: dict[str, Any]
+) -> _Run:
+    """Generate answers by the model's own `generate` and record the states of their tokens."""
     prepared = [sample.prepared for sample in samples]
     inputs = adapter.collate(prepared, pad_token(adapter))
     length = inputs["input_ids"].shape[1]
@@ -143,7 +153,7 @@ def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, g
     ends = generation.get("eos_token_id", adapter.model.generation_config.eos_token_id)
     answers = [cut_answer(row[length:].cpu(), ends, pad_token(adapter)) for row in sequences]
     norm, layer = recorder.take()
-    # beams, assistants and the like visit other positions: then the answers are read again in one pass
+    # beam search or an assistant runs other positions, too: then the answers are read again in one pass
     if norm.shape[:2] != (len(samples), sequences.shape[1] - 1):
         return _read_answers(adapter, samples, answers, recorder)
     return _Run(answers, norm, layer, [length - len(sample.input_ids) for sample in prepared])
@@ -152,10 +162,10 @@ def _generate(adapter: Adapter, samples: Sequence[Sample], recorder: Recorder, g
 def forward(
     adapter: Adapter, samples: Sequence[Prepared], recorder: Recorder, kind: ViewKind = "pad"
 ) -> tuple[Tensor, Tensor]:
-    """One pass without the language head over left-padded samples: final and asked-for states [B, L, d]."""
+    """One pass over left-padded samples, without the language head: final and requested states [B, L, d]."""
     batch = adapter.pack(samples, pad_token(adapter))
     if adapter.compiled is not None and recorder.at_end and kind == "pad":
-        states = adapter.compiled.read(batch)
+        states = adapter.compiled.forward(batch)
         return states, states
     own = recorder.own
     with own.view_context(kind):
@@ -164,8 +174,10 @@ def forward(
 
 
 @torch.no_grad()
-def auxiliary_views(adapter: Adapter, samples: Sequence[Sample], needs: Needs, recorder: Recorder) -> list[list[View]]:
-    """The views at scales other than 1, per sample; all samples share a pass, and few small ones all scales, too."""
+def auxiliary_views(
+    adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, recorder: Recorder
+) -> list[list[View]]:
+    """Per sample, the views at scales other than 1. All samples share a pass; small views of all scales do, too."""
     scales = sorted(set(needs.scales) - {1.0})
     shown = [
         [s.views.get(scale) or adapter.view(s.image, s.prepared, scale, needs.kind) for s in samples]
@@ -181,15 +193,15 @@ def auxiliary_views(adapter: Adapter, samples: Sequence[Sample], needs: Needs, r
 
 
 def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
-    """Whether one pass over all scales pads little enough, and the family can batch their pictures."""
+    """Whether all scales can share one pass: equal image shapes per patch, and few enough tokens with padding."""
     every = [view for views in shown for view in views]
     shapes = {tuple(view.pixels["pixel_values"].shape[1:]) for view in every}
     padded = len(every) * max((len(view.input_ids) for view in every), default=0)
-    return len(shapes) == 1 and padded <= _TOGETHER
+    return len(shapes) == 1 and padded <= _MAX_SHARED_TOKENS
 
 
 def _view_states(adapter: Adapter, views: Sequence[Prepared], recorder: Recorder, kind: ViewKind) -> list[Tensor]:
-    """Visual states [N, d] of views in one pass."""
+    """Visual states [N, d] of each view, from one pass."""
     _, layer = forward(adapter, views, recorder, kind)
     offsets = [layer.shape[1] - len(view.input_ids) for view in views]
     return [
@@ -199,14 +211,14 @@ def _view_states(adapter: Adapter, views: Sequence[Prepared], recorder: Recorder
 
 
 @dataclass(frozen=True)
-class Part:
-    """One sample of a batch after its run: final states [at least L - 1, d] and its views."""
+class SampleRun:
+    """One sample of a batch after its run: final states [L - 1 or more, d] and its views."""
 
     prepared: Prepared
     answer: Tensor
     states: Tensor
     views: tuple[View, ...]
-    embeds: Tensor | None = None  # [L or less, d] that went in, image features in their places
+    embeds: Tensor | None = None  # [L or less, d] input embeddings with image features
 
     @property
     def ids(self) -> Tensor:
@@ -219,8 +231,8 @@ class Part:
         return torch.cat([self.prepared.prompt, torch.arange(start, start + len(self.answer))])
 
 
-def assemble(adapter: Adapter, parts: Sequence[Part], needs: Needs) -> list[Trace]:
-    """Traces of a batch; ranked lists of all its text tokens are made together."""
+def assemble(adapter: Adapter, parts: Sequence[SampleRun], needs: Needs) -> list[Trace]:
+    """Traces of a batch; the ranked lists of all its text tokens are computed together."""
     emits, reads = [], []
     for part in parts:
         start, rows, device = len(part.prepared.input_ids), part.rows, part.states.device
@@ -232,7 +244,7 @@ def assemble(adapter: Adapter, parts: Sequence[Part], needs: Needs) -> list[Trac
     return [_trace(adapter, part, rows, needs) for part, rows in zip(parts, text.split(counts), strict=True)]
 
 
-def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
+def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> Trace:
     ids, rows, device = part.ids, part.rows, part.states.device
     replayed, embeds = part.prepared.with_answer(part.answer), part.embeds
     if embeds is not None and len(embeds) < len(ids):
@@ -248,7 +260,7 @@ def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
         vocabulary=vocabulary_size(adapter),
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(device),
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
-        spell=lambda wanted: respell(adapter, wanted),
+        spell=lambda wanted: retokenise(adapter, wanted),
         inside=Replay(adapter, replayed, rows - 1, ids[rows], embeds) if needs.replay else None,
         finite={
             **{f"visual (scale {v.scale:g})": torch.isfinite(v.states).all() for v in part.views},
@@ -258,7 +270,7 @@ def _trace(adapter: Adapter, part: Part, text: TextRows, needs: Needs) -> Trace:
 
 
 def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:
-    """What is known of text tokens from the states [S, d] that emit them and that they are read at."""
+    """The TextRows of some tokens, from the states [S, d] that emit them (`emit`) and that TAM reads (`read`)."""
     targets = ids.to(emit.device)
     return TextRows(
         adapter.plain_tokens.to(emit.device).index_select(0, targets),
@@ -271,13 +283,13 @@ def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: 
 
 
 def cut_answer(tokens: Tensor, ends: int | Sequence[int] | None, pad: int) -> Tensor:
-    """The answer up to and including its end token, without the padding that a batch adds."""
+    """The answer up to and including its end token, without the batch's padding."""
     stops = [ends] if isinstance(ends, int) else list(ends or [])
     at = torch.isin(tokens, torch.tensor(stops, dtype=tokens.dtype)).nonzero()
     if len(at):
         return tokens[: int(at[0]) + 1]
-    spoken = (tokens != pad).nonzero()
-    return tokens[: int(spoken[-1]) + 1] if len(spoken) else tokens[:0]
+    written = (tokens != pad).nonzero()
+    return tokens[: int(written[-1]) + 1] if len(written) else tokens[:0]
 
 
 def pad_token(adapter: Adapter) -> int:
@@ -289,7 +301,7 @@ def pad_token(adapter: Adapter) -> int:
     return int(ends[0] if isinstance(ends, list) else ends or 0)
 
 
-def respell(adapter: Adapter, ids: Tensor) -> list[str]:
+def retokenise(adapter: Adapter, ids: Tensor) -> list[str]:
     """Token strings after decoding and tokenising again."""
     text = adapter.tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return [str(token) for token in adapter.tokenizer.tokenize(text)]

@@ -1,8 +1,8 @@
-"""Layer-wise relevance propagation as modified gradients: the rules of AttnLRP and CP-LRP, and their undoing.
+"""Layer-wise relevance propagation as modified gradients: the rules of AttnLRP and CP-LRP.
 
-A rule keeps every value of the forward pass and changes only what flows back (Achtibat et al., AttnLRP, ICML 2024;
-Ali et al., XAI for Transformers, ICML 2022). Each is a handful of tensor operations, so that many target tokens can
-flow back at once. They are put on modules of a run's own, and go with them.
+A rule keeps every value of the forward pass and changes only the gradients (Achtibat et al., AttnLRP, ICML 2024; Ali
+et al., XAI for Transformers, ICML 2022). It consists of ordinary tensor operations, so one backward pass serves many
+target tokens. Rules are applied to a replica of the model and never to the user's.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ import torch
 from torch import Tensor, nn
 
 from ercr.models.base import Adapter
-from ercr.trace.attention import Backend, attend_by
+from ercr.trace.attention import Backend, replace_attention
 
 Rule = Literal["attn", "cp"]
 _EPS = 1e-10
 
 
 def divide_gradient(value: Tensor, factor: float) -> Tensor:
-    """The same value; what flows back is divided (the uniform rule for products)."""
+    """The same value with its gradient divided by `factor` (the uniform rule for products)."""
     part = value / factor
     return part + (value - part).detach()
 
 
 def identity_rule(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
-    """function(value); what flows back keeps relevance: its gradient is function(value) / value."""
+    """function(value) with the gradient function(value) / value, which keeps the relevance."""
     out = function(value)
     through = value * (out / (value + _EPS)).detach()
     return through + (out - through).detach()
 
 
-def follow(own: Adapter, rule: Rule) -> None:
-    """Norms, gated MLPs and attention of the decoder follow a rule from now on; `own` has modules of its own."""
-    attend_by(own, _attention_rule(rule))
+def apply_rule(own: Adapter, rule: Rule) -> None:
+    """Patch the decoder's norms, gated MLPs and attention with a rule; the model of `own` must be a replica."""
+    replace_attention(own, _attention_rule(rule))
     for module in own.model.model.language_model.modules():
         forward = _patched_forward(module, rule)
         if forward is not None:
@@ -52,7 +52,7 @@ def _patched_forward(module: nn.Module, rule: Rule) -> Callable[..., Tensor] | N
 
 
 def _norm(module: Any, states: Tensor) -> Tensor:
-    """Root-mean-square norm whose scale counts as a constant."""
+    """RMS norm whose scale is a constant in the backward pass."""
     precise = states.to(torch.promote_types(states.dtype, torch.float32))
     scale = torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
     out: Tensor = module.weight * (precise * scale.detach()).to(states.dtype)

@@ -1,4 +1,4 @@
-"""torch's settings of the calling thread while a model is run and explained; they are as before, whatever ends it."""
+"""torch's gradient mode while a model is run and explained; afterwards it is as before, even after an interrupt."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def guarded(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function without gradients and outside inference mode, whose tensors no gradient method could use.
+def without_gradients(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorator: call the function without gradients and outside inference mode.
 
-    torch's own context managers set a flag before they can promise to set it back, and an interrupt may come between.
+    Gradient methods cannot use tensors that were made in inference mode. The flag is restored explicitly, because an
+    interrupt may come after torch's context managers have set it and before they are ready to restore it.
     """
 
     @wraps(function)

@@ -147,8 +147,8 @@ def test_a_number_of_views_spaces_their_scales_evenly():
     assert ErcrSettings(views=1).scales == (1.0,)
     for count in (2, 3, 5):
         np.testing.assert_allclose(ErcrSettings(views=count).scales, np.linspace(0.5, 1, count))
-    assert ErcrSettings(views="interpolate").kind == "interpolate"
-    assert ErcrSettings(views=3).kind == ErcrSettings().kind == "pad"
+    assert ErcrSettings(views="interpolate").view_kind == "interpolate"
+    assert ErcrSettings(views=3).view_kind == ErcrSettings().view_kind == "pad"
 
 
 def test_methods_ask_for_the_views_and_lists_that_they_read():

@@ -1,4 +1,4 @@
-"""Architecture surgery: a second path of value-to-value attention beside the last blocks, read by the logit lens."""
+"""Architecture surgery: a second path of value-to-value attention along the last blocks, and its logit lens."""
 
 from __future__ import annotations
 

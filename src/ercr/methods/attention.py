@@ -1,4 +1,4 @@
-"""Attention: where the emitting position looks in one layer, averaged over heads."""
+"""Attention: the attention weights of the emitting position in one layer, averaged over heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention rollout: attention multiplied through the layers, with the residual path as an identity."""
+"""Attention rollout: the product of all layers' attention matrices, each with an identity for the residual path."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ercr.trace import Trace
 def attention_rollout(trace: Trace, tokens: slice, settings: Settings) -> Tensor:
     """Row e(t) of the product over layers of rownorm(mean over heads of attention + identity).
 
-    Only some rows of the product are wanted, so they are carried from the last layer to the first; one layer's
-    matrix exists at a time, a few rows of it at once.
+    Only some rows of the product are needed, so they are multiplied from the last layer to the first. Only a few rows
+    of one layer's matrix are in memory at a time.
     """
     replay = trace.replay
     rows = F.one_hot(replay.emitting[tokens], replay.length).float()

@@ -1,4 +1,4 @@
-"""AttnLRP: relevance propagation that shares products between their factors."""
+"""AttnLRP: relevance propagation that divides the relevance of a product between its factors."""
 
 from __future__ import annotations
 

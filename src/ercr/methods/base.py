@@ -1,7 +1,7 @@
-"""What a method is: a name, what it needs from a trace, and two pure functions; never runs a model.
+"""The `Method`: a name, what it needs from a trace, and two pure functions; never runs a model.
 
-A method works in two steps so that it can be streamed: `evidence` reads maps for a range of tokens, `refine` turns
-the maps of those tokens into the final ones with the help of all maps before them. A token needs nothing later.
+A method has two steps so that it can be streamed: `evidence` computes maps for a range of tokens, and `refine` makes
+the final maps of those tokens from them and all earlier maps. No token needs a later one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ercr.errors import InputError, nearest
 
-if TYPE_CHECKING:  # names and settings of methods can be read without torch, as reports do
+if TYPE_CHECKING:  # reports read names and settings of methods without loading torch
     from torch import Tensor
 
     from ercr.trace import Needs, Trace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # names and settings of methods can be read without torch, as
 
 @dataclass(frozen=True)
 class Evidence:
-    """Maps read off the model for some tokens: `maps` [R, h, w] and named earlier stages of the same shape."""
+    """The maps of some tokens before `refine`: `maps` [R, h, w] and named earlier stages of the same shape."""
 
     maps: Tensor
     stages: dict[str, Tensor] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Result:
-    """Final maps [R, h, w] in 0..1; for methods that subtract a context also its weights [R, S] and fit [R]."""
+    """Final maps [R, h, w] in 0..1; for methods with a context also `alpha` [R, S], `beta` [R], `relevance` [R, S]."""
 
     maps: Tensor
     alpha: Tensor | None = None
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of every method's settings: a frozen dataclass whose fields are the switches."""
+    """Base class of every method's settings: a frozen dataclass with one field per setting."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,26 @@ class Method:
 _DECODING = (
     *("temperature", "top_p", "top_k", "min_p", "do_sample", "num_beams", "repetition_penalty", "length_penalty"),
     *("min_new_tokens", "max_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "stop_strings"),
-)  # what people mean for the model's `generate`
+)  # options of the model's `generate` that users pass by mistake
 
 
 def make_settings(method: Method, given: dict[str, Any]) -> Settings:
-    """The method's settings with the given switches; text values (from a command line) take the field's type."""
+    """The method's settings with the given values; text (from a command line) is converted to the field's type."""
     known = {f.name: f for f in fields(method.settings)}
     for name in given:
         if name in _DECODING and name not in known:
-            raise InputError(f"{name} decides how the model speaks: did you mean generation={{{name!r}: …}}?")
+            raise InputError(f"{name} is an option of the model's generate: pass it as generation={{{name!r}: …}}.")
         if name not in known:
             choices = ", ".join(known) or "none"
-            raise InputError(f"Method {method.name!r} has no setting {name!r}; it has {choices}.{nearest(name, known)}")
+            raise InputError(
+                f"Method {method.name!r} has no setting {name!r}: its settings are {choices}.{nearest(name, known)}"
+            )
     values = {name: _fitting(name, value, known[name].default) for name, value in given.items()}
     return method.settings(**values)
 
 
 def _fitting(name: str, value: Any, default: Any) -> Any:
-    """A switch's value in the type of its default; text (from a command line) is read first."""
+    """A setting's value in the type of its default; text (from a command line) is parsed first."""
     value = _typed(value) if isinstance(value, str) else value
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:
         value = value.item()  # a NumPy or torch scalar
@@ -97,7 +99,7 @@ def _fitting(name: str, value: Any, default: Any) -> Any:
 
 
 def _typed(text: str) -> Any:
-    """on/off, numbers and slash-separated numbers from text; any other text stays text."""
+    """Parse on/off, numbers and slash-separated numbers; any other text stays text."""
     words = {"on": True, "true": True, "off": False, "false": False}
     if text.lower() in words:
         return words[text.lower()]

@@ -1,4 +1,4 @@
-"""CAM: the clipped logit lens of the anchor view, the plainest map of all."""
+"""CAM: the logit lens of the anchor view, clipped at 0; the simplest map."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ercr.trace import Needs, Trace
 
 @dataclass(frozen=True)
 class CamSettings(Settings):
-    clip: bool = True  # cut negative logits
-    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+    clip: bool = True  # set negative logits to 0
+    layer: int = -1  # index into the hidden_states of Hugging Face models; -1 is after the final norm
 
 
 def _evidence(trace: Trace, tokens: slice, settings: CamSettings) -> Evidence:

@@ -1,4 +1,4 @@
-"""ERCR: evidence recomposed over views, then cleaned of what the preceding words explain (section III)."""
+"""ERCR: evidence recomposed over views, minus what the preceding words explain (section III)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ercr.trace import Needs, Trace
 @dataclass(frozen=True)
 class ErcrSettings(Settings):
     scales: tuple[float, ...] = (0.5, 0.75, 1.0)
-    views: int | str = "pad"  # a number of evenly spaced scales, or how fixed canvases are scaled: pad, interpolate
+    views: int | str = "pad"  # a number of evenly spaced scales, or how views fill a fixed canvas: pad, interpolate
     weights: tuple[float, ...] | None = None  # of the views; uniform by default
     aggregate: str = "mean"  # mean, max
     context: str = "pcr"  # pcr, tam, mean, none
     filter: bool = True
     normalize: str = "none"  # after the residual: none, minmax, joint
-    exclude_repeats: bool = False  # leave earlier occurrences of the same token out of the context
-    clip: bool = True  # cut negative logits
-    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+    exclude_repeats: bool = False  # exclude earlier occurrences of the same token from the context
+    clip: bool = True  # set negative logits to 0
+    layer: int = -1  # index into the hidden_states of Hugging Face models; -1 is after the final norm
     k: int = 50  # depth of the ranked lists
-    p: float = 0.8  # top-heaviness of the rank overlap
+    p: float = 0.8  # persistence of the rank-biased overlap: the smaller, the more the first ranks count
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class ErcrSettings(Settings):
             raise InputError("k must be 1 to 200, p at least 0 and below 1, and eps above 0.")
 
     @property
-    def kind(self) -> ViewKind:
+    def view_kind(self) -> ViewKind:
         return "interpolate" if self.views == "interpolate" else "pad"
 
 
@@ -74,21 +74,21 @@ def _as_numbers(name: str, value: Any) -> tuple[float, ...]:
     except (TypeError, ValueError):
         raise InputError(f"{name} must be numbers, such as 0.5/0.75/1, not {value!r}.") from None
     if not numbers or not all(math.isfinite(number) for number in numbers):
-        raise InputError(f"{name} must hold at least one number, all finite.")
+        raise InputError(f"{name} must be one or more finite numbers, not {value!r}.")
     return numbers
 
 
 def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
     """ER maps [R, h, w] on the anchor's grid (eqs. 6 and 7): warp, normalise, then mean or max over views.
 
-    A cell that a view does not show (a scale above 1 on a fixed canvas) counts only the views that do.
+    A cell that a view does not show (at scales above 1 on a fixed canvas) uses only the views that show it.
     """
     anchor, views = trace.geometry, [trace.view(scale) for scale in settings.scales]
     shown = tuple(view.geometry for view in views)
     rows = trace.text.unembedding[tokens].to(views[0].columns)
     warped = [view.geometry.read_at(anchor, visual_scores(view, rows, settings.clip)) for view in views]
     stack = normalise(torch.stack(warped), covered_cells(shown, anchor, rows.device))
-    # what the anchor alone shows, so that a reader sees what the other views changed
+    # the anchor's own map, so that a page can show what the other views changed
     raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
     if settings.aggregate == "max":
         return Evidence(stack.amax(0), raw)
@@ -103,7 +103,7 @@ def _shares(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Tensor:
-    """What each view counts at each cell [V, 1, h, w]: its weight among those of the views that show the cell."""
+    """The weight of each view at each cell [V, 1, h, w], normalised over the views that show the cell."""
     given = torch.tensor(weights or [1.0] * len(shown), dtype=torch.float64)[:, None, None, None]
     cover = covered_cells(shown, anchor, given.device)
     given = given.expand(-1, -1, *anchor.grid) if cover is None else given * cover
@@ -111,7 +111,7 @@ def _shares(
 
 
 def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
-    """PCR (eqs. 10 to 18): subtract the fitted context map of the preceding words, clip, filter."""
+    """PCR (eqs. 10 to 18): subtract the fitted context map of the preceding words, clip at 0, filter."""
     maps = evidence[tokens]
     weights, relevance = context_weights(trace, tokens, settings)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], settings.eps)
@@ -149,7 +149,7 @@ register(
         paper="Liang et al., Evidence Recomposition and Predictive Context Residualization for Visual Attribution "
         "in Multimodal Large Language Models, 2026",
         settings=ErcrSettings,
-        needs=lambda settings: Needs(settings.scales, settings.kind, settings.layer, settings.k),
+        needs=lambda settings: Needs(settings.scales, settings.view_kind, settings.layer, settings.k),
         evidence=recompose,
         refine=residualise_context,
         reads="visual states of every view, ranked lists",

@@ -1,4 +1,4 @@
-"""Gradient rollout: attention weighted by its gradient, thinned out, multiplied through the layers."""
+"""Gradient rollout: attention times its gradient, with low entries dropped, multiplied over all layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ercr.trace import Trace
 
 @dataclass(frozen=True)
 class GradRolloutSettings(Settings):
-    discard: float = 0.9  # share of the lowest entries of each layer's matrix that is dropped
+    discard: float = 0.9  # share of each layer's entries that is dropped, the lowest first
 
     def __post_init__(self) -> None:
         if not 0 <= self.discard < 1:

@@ -1,4 +1,4 @@
-"""What methods share that look into a second pass: scores over the visual tokens as maps, nothing to refine."""
+"""Base of the methods that use a second pass (the replay): one function returns scores of the visual tokens."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ercr.trace import Needs, Trace
 
 @dataclass(frozen=True)
 class BlockSettings(Settings):
-    """Of methods that read one block."""
+    """Settings of methods that read one block."""
 
-    layer: int = -1  # counted from 0 or from the end
+    layer: int = -1  # block, counted from 0 or, if negative, from the end
 
 
 Scores = Callable[[Trace, slice, Any], Tensor]
@@ -27,7 +27,7 @@ Scores = Callable[[Trace, slice, Any], Tensor]
 def register_inside(
     name: str, title: str, paper: str, settings: type[Settings], scores: Scores, reads: str, cost: str, memory: str
 ) -> Method:
-    """A method that is one function: scores [R, N] of the visual tokens for some rows."""
+    """Register a method that is one function: the scores [R, N] of the visual tokens for some rows."""
 
     def evidence(trace: Trace, tokens: slice, chosen: Any) -> Evidence:
         maps = trace.geometry.stitch(scores(trace, tokens, chosen).float())
@@ -41,7 +41,7 @@ def register_inside(
             settings=settings,
             needs=lambda _: Needs(replay=True),
             evidence=evidence,
-            refine=_as_is,
+            refine=_unchanged,
             reads=reads,
             cost=cost,
             memory=memory,
@@ -50,5 +50,5 @@ def register_inside(
     )
 
 
-def _as_is(trace: Trace, evidence: Tensor, tokens: slice, settings: Any) -> Result:
+def _unchanged(trace: Trace, evidence: Tensor, tokens: slice, settings: Any) -> Result:
     return Result(evidence[tokens])

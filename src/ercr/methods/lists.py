@@ -1,4 +1,4 @@
-"""Lists of methods as people type them: `cam,tam,ercr:context=tam,views=1`."""
+"""Parses lists of methods from the command line: `cam,tam,ercr:context=tam,views=1`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ercr.errors import InputError
 
 
 def split_methods(texts: Iterable[str]) -> list[str]:
-    """The methods of one or more lists, each once, in the order given.
+    """The methods of one or more lists, without repetitions, in the given order.
 
-    A comma begins a new method, unless what follows it is a switch: `name=value` with no colon before the `=`
-    belongs to the method before it.
+    A comma begins a new method, unless a setting follows it: `name=value` without a colon before the `=` belongs to
+    the method before it.
     """
     found: list[str] = []
     for text in texts:
@@ -21,7 +21,7 @@ def split_methods(texts: Iterable[str]) -> list[str]:
             if not equals or ":" in key:
                 found.append(item)
             elif len(found) == first:
-                raise InputError(f"A list of methods must begin with a method, not with the switch {item!r}.")
+                raise InputError(f"A list of methods must begin with a method, not with the setting {item!r}.")
             else:
                 found[-1] += ("," if ":" in found[-1] else ":") + item
     if not found:

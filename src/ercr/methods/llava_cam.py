@@ -14,7 +14,7 @@ from ercr.trace import Trace
 
 @dataclass(frozen=True)
 class LlavaCamSettings(Settings):
-    layer: int | None = None  # block, counted from 0 or from the end; by default the published one for the model
+    layer: int | None = None  # block, counted from 0 or the end; by default the published one for the model
 
     def __post_init__(self) -> None:
         if self.layer is not None and not isinstance(self.layer, int):

@@ -1,4 +1,4 @@
-"""LVLM-Interpret: relevancy maps, attention weighted by positive gradients and accumulated over layers."""
+"""LVLM-Interpret: relevancy maps, which accumulate attention times its positive gradients over layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ercr.trace import Trace
 def lvlm_interpret(trace: Trace, tokens: slice, settings: Settings) -> Tensor:
     """Row e(t) of R, where R = I and per layer R += C R, C = mean over heads of ReLU(attention x gradient).
 
-    R is a product of (I + C); its wanted row is carried from the last layer to the first.
+    R is a product of matrices (I + C), so its row e(t) is computed from the last layer to the first.
     """
     replay = trace.replay
     maps = []

@@ -1,4 +1,4 @@
-"""The logit lens: how strongly each visual token spells a word; never multiplies more than the rows asked for."""
+"""The logit lens: the logit of a word's token at each visual token, computed only for the rows that are asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from ercr.image.geometry import Geometry
 from ercr.trace import Trace, View
 
-_FLAT = 1e-6
+_CONSTANT = 1e-6
 
 
 def scores(states: Tensor, rows: Tensor) -> Tensor:
@@ -25,21 +25,21 @@ def activation_maps(trace: Trace, view: View, tokens: slice, clip: bool = True) 
 
 
 def visual_scores(view: View, rows: Tensor, clip: bool = True) -> Tensor:
-    """The same by visual token [R, N], before they are put into their places; `rows` [R, d] are rows of W_U."""
+    """The same scores per visual token [R, N], before they are arranged as a map; `rows` [R, d] are rows of W_U."""
     raw = rows.to(view.columns) @ view.columns
     return raw.clamp(min=0) if clip else raw
 
 
 def text_scores(trace: Trace, tokens: slice) -> Tensor:
-    """How strongly each text position spells the tokens' words, clipped at 0: [R, S up to the last token].
+    """The tokens' logits at each text position, clipped at 0: [R, S up to the last token].
 
-    As TAM reads them: prompt tokens at their own position, the answer's at the position that emits them.
+    As in TAM, prompt tokens are read at their own position and answer tokens at the position that emits them.
     """
     return scores(trace.text.read_states[: tokens.stop], trace.text.unembedding[tokens]).clamp(min=0)
 
 
 def earlier(trace: Trace, tokens: slice, exclude_repeats: bool) -> Tensor:
-    """Which tokens are context of which: [R, S up to the last token], True where the column comes before the row."""
+    """The context mask [R, S up to the last token]: True if the column's token may be context of the row's."""
     context = trace.text.context[: tokens.stop]
     before = context.expand(tokens.stop - tokens.start, tokens.stop).tril(tokens.start - 1)
     if exclude_repeats:
@@ -55,15 +55,15 @@ def valid_cells(geometry: Geometry, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def covered_cells(views: tuple[Geometry, ...], anchor: Geometry, device: torch.device) -> Tensor | None:
-    """The anchor's valid cells that each of some views shows [V, 1, h, w], or None where that is every cell."""
+    """Mask [V, 1, h, w] of the anchor's valid cells that each view shows, or None if every view shows every cell."""
     cells = torch.stack([torch.from_numpy(view.covers(anchor)) for view in views])[:, None]
     return None if bool(cells.all()) else cells.to(device)
 
 
 def normalise(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -> Tensor:
-    """Min-max over the valid cells (and `extra` scores [R, E], NaN where absent); constant maps become zeros.
+    """Min-max normalisation over valid cells and `extra` scores [R, E] (NaN: absent); constant maps become zeros.
 
-    Without `valid`, every cell is.
+    Without `valid`, all cells are valid.
     """
     hidden = None if valid is None else ~valid
     low = (maps if hidden is None else maps.masked_fill(hidden, torch.inf)).amin((-2, -1), keepdim=True)
@@ -72,7 +72,7 @@ def normalise(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -
         low = torch.minimum(low, extra.nan_to_num(nan=torch.inf).amin(-1)[..., None, None])
         high = torch.maximum(high, extra.nan_to_num(nan=-torch.inf).amax(-1)[..., None, None])
     span = high - low
-    # what interpolation leaves of a constant is rounding, not evidence: divided by infinity it is 0
-    span = span.masked_fill(span <= _FLAT * high.abs(), torch.inf)
+    # differences this small are rounding errors of interpolation; division by infinity makes them 0
+    span = span.masked_fill(span <= _CONSTANT * high.abs(), torch.inf)
     scaled = (maps - low) / span
     return scaled if hidden is None else scaled.masked_fill(hidden, 0.0)

@@ -1,4 +1,4 @@
-"""Subtracting what a context map explains: the least-squares step that ERCR and TAM share."""
+"""Subtracts what a context map explains: the least-squares fit that ERCR and TAM share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def residualise(maps: Tensor, context: Tensor, eps: float) -> tuple[Tensor, Tens
 
 
 def weighted_context(weights: Tensor, maps: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Weights normalised per row and the context maps they make: [R, S], [S, h, w] to alpha, [R, h, w]."""
+    """alpha, the weights [R, S] normalised per row, and the context maps [R, h, w], the weighted means of `maps`."""
     alpha = weights / (weights.sum(-1, keepdim=True) + eps)
     return alpha, (alpha.to(maps.dtype) @ maps.flatten(1)).view(-1, *maps.shape[1:])

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_ENTRIES = 2**24  # of the windows that may exist at once: bounds the memory of long answers on large pictures
+_ENTRIES = 2**24  # of the windows in memory at once, so that memory is bounded for long answers on large images
 
 
 def rank_gaussian(maps: Tensor) -> Tensor:
     """Filter maps [R, h, w]; the width of the Gaussian is each window's coefficient of variation.
 
-    A window with mean <= 0 gives 0, a constant positive one its median. Reflect padding needs two cells; a single
-    row or column is padded by its edge.
+    A window with a mean <= 0 gives 0, and a constant positive window its median. The padding reflects; a map of a
+    single row or column is padded by its edge, because reflection needs two cells.
     """
     if len(maps) > 1 and 9 * maps.numel() > _ENTRIES:
         step = max(1, _ENTRIES * len(maps) // (9 * maps.numel()))
@@ -23,7 +23,7 @@ def rank_gaussian(maps: Tensor) -> Tensor:
     cells, offsets = _windows(maps.shape[-2], maps.shape[-1], maps.device, maps.dtype)
     windows = maps.flatten(-2).index_select(-1, cells).view(*maps.shape, 9).sort(-1).values
     spread, mean = torch.std_mean(windows, -1, unbiased=False, keepdim=True)
-    # far narrower than one rank, all weight falls on the median: the limit of sigma -> 0
+    # at this width, far below one rank, all weight is on the median: the limit of sigma -> 0
     width = (spread / mean.clamp(min=torch.finfo(maps.dtype).tiny)).clamp(min=1e-3)
     weights = (offsets / width**2).softmax(-1)
     return ((windows * weights).sum(-1, keepdim=True) * (mean > 0)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What a method's specification stands for in the paper: its name there, its ablation row, its views. Runs nothing."""
+"""What a method's specification is called in the paper: its name, ablation row and views. Runs nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ercr.errors import InputError
 
-# as the paper writes them, in the order of its first table, with the family it puts them in
+# the paper's names, in the order of its first table, with the paper's family of methods
 NAMES = {
     "grad_cam_pp": ("Grad-CAM++", "Gradient"),
     "grad_rollout": ("Grad-Rollout", "Gradient"),
@@ -36,13 +36,19 @@ ABLATION = {
     ("max", "pcr"): ("ERCR, max", "ercr:aggregate=max"),
     ("mean", "pcr"): ("ERCR", "ercr"),
 }
-_PARTS = {"scales", "views", "aggregate", "context", "weights"}  # of ERCR: what the ablation and the sweeps change
+_PARTS = {
+    "scales",
+    "views",
+    "aggregate",
+    "context",
+    "weights",
+}  # settings of ERCR that the ablation and the sweeps change
 Row = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A method as a run names it."""
+    """A specification of a method, and what it stands for in the paper."""
 
     text: str
     name: str
@@ -50,23 +56,23 @@ class Spec:
     family: str = ""
     published: str | None = None  # the name of its row in the paper's tables of methods
     row: Row | None = None  # of the ablation
-    scales: tuple[float, ...] = ()  # of ERCR as published in all but its scales
+    scales: tuple[float, ...] = ()  # if it is ERCR as published except for its scales
 
     @property
-    def told(self) -> bool:
-        """Whether the label says all that was asked for."""
+    def label_is_complete(self) -> bool:
+        """Whether the label names all settings of the specification."""
         return self.text in (self.name, self.label) or self.label.endswith(_switched("", self.text))
 
     @property
     def views(self) -> int | None:
-        """How many views, where they are spaced evenly over 0.5..1 as in the study of their number."""
+        """The number of views if they are evenly spaced over 0.5..1, as in the paper's study of their number."""
         count = len(self.scales)
         even = (1.0,) if count == 1 else tuple(0.5 + 0.5 * i / (count - 1) for i in range(count))
         return count if count and _close(self.scales, even) else None
 
     @property
     def span(self) -> str | None:
-        """The range of scales as text, for several views; a list where they are not evenly spaced."""
+        """The range of scales as text if there are several; a list of all unless they are three, evenly spaced."""
         if len(self.scales) < 2:
             return None
         low, high, count = min(self.scales), max(self.scales), len(self.scales)
@@ -85,7 +91,7 @@ def read(text: str) -> Spec:
     title, family = NAMES.get(name, (text, ""))
     try:
         method, settings = resolve(text)
-    except InputError:  # a method of another version, or of a plug-in that is not here
+    except InputError:  # a method of another version, or of a plugin that is not loaded
         return Spec(text, name, text, family)
     if name == "ercr":
         return _read_ercr(text, settings, method.settings())
@@ -96,7 +102,7 @@ def read(text: str) -> Spec:
 def _read_ercr(text: str, settings: Any, default: Any) -> Spec:
     title, family = NAMES["ercr"]
     changed = _changed(settings, default)
-    if changed - _PARTS or settings.weights is not None or settings.kind != default.kind:
+    if changed - _PARTS or settings.weights is not None or settings.view_kind != default.view_kind:
         return Spec(text, "ercr", _switched(title, text), family)
     one, usual = _close(settings.scales, (1.0,)), _close(settings.scales, default.scales)
     context = None if settings.context == "none" else settings.context
@@ -110,7 +116,7 @@ def _read_ercr(text: str, settings: Any, default: Any) -> Spec:
 
 
 def _switched(title: str, text: str) -> str:
-    """The name with its switches, such as `Layer-CAM, layer=1`."""
+    """The name with its settings, such as `Layer-CAM, layer=1`."""
     switches = text.partition(":")[2]
     return f"{title}, {switches.replace(',', ', ')}" if switches else title
 
@@ -124,6 +130,6 @@ def _close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def place(spec: Spec) -> tuple[int, int, str]:
-    """Where a method stands in a table: in the paper's order, variants behind, others last."""
+    """Sort key of a table row: the paper's order, variants after the published method, other methods last."""
     names = list(NAMES)
     return (names.index(spec.name) if spec.name in names else len(names), int(spec.published is None), spec.text)

@@ -1,4 +1,4 @@
-"""TAM: the logit lens with the interference of earlier words removed, cleaned of its public code's quirks."""
+"""TAM: the logit lens minus the interference of earlier words, without the quirks of its public code."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _EPS = 1e-8
 
 @dataclass(frozen=True)
 class TamSettings(Settings):
-    compat: bool = False  # reproduce the public code's uint8 maps to the bit, quirks included
+    compat: bool = False  # reproduce the public code's uint8 maps bit by bit, with its quirks
     filter: bool = True
-    layer: int = -1  # whose states are read, counted as Hugging Face counts hidden_states
+    layer: int = -1  # index into the hidden_states of Hugging Face models; -1 is after the final norm
 
 
 def _evidence(trace: Trace, tokens: slice, settings: TamSettings) -> Evidence:
@@ -33,13 +33,13 @@ def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings
     if settings.compat:
         return Result(compat_maps(trace)[tokens])
     maps = evidence[tokens]
-    read = text_scores(trace, tokens)
-    weights = read * earlier(trace, tokens, exclude_repeats=True)
+    logits = text_scores(trace, tokens)
+    weights = logits * earlier(trace, tokens, exclude_repeats=True)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], _EPS)
     residual, beta = residualise(maps, context, _EPS)
     valid = valid_cells(trace.geometry, maps.device)
-    spoken = read.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
-    cleaned = normalise(residual.clamp(min=0), valid, spoken)
+    context_logits = logits.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
+    cleaned = normalise(residual.clamp(min=0), valid, context_logits)
     if settings.filter:
         cleaned = rank_gaussian(cleaned) * valid
     return Result(cleaned, alpha, beta)

@@ -1,11 +1,11 @@
-"""TAM as its public code computes it, step by step in NumPy, so that uint8 maps agree to the bit.
+"""TAM as its public code computes it, step by step in NumPy, so that the uint8 maps agree bit by bit.
 
-Kept apart from the clean method: the order of float32 sums, a numerical line search for the least-squares
-coefficient and several quirks decide the last bit, and none of them belongs on a GPU. The quirks:
+This is separate from `tam.py`, because the last bit depends on the order of float32 sums, on a numerical line search
+for the least-squares coefficient, and on several quirks:
 
 - token strings come from decoding and tokenising again;
 - the class of the first prompt token is the argmax at its position;
-- the record kept for the first answer token uses the last input token's id, and the map returned for it is the
+- the map stored for the first answer token uses the last input token's id, and the map returned for it is the
   first prompt token's, without interference removal;
 - a constant positive window of the filter becomes NaN, hence 0.
 """
@@ -35,7 +35,7 @@ def compat_maps(trace: Trace) -> Tensor:
     grid = trace.geometry.grid
     maps = np.zeros((len(trace.rows), *grid), np.uint8)
     for row in range(len(trace.rows)):
-        source = 0 if row == trace.prompts else row  # the first answer token is shown the first prompt token's map
+        source = 0 if row == trace.prompts else row  # the first answer token gets the map of the first prompt token
         cleaned = _without_interference(source, image, text[source], strings) if source else image[0]
         scores = text[source, : trace.prompts] if source < trace.prompts else text[source, :source]
         maps[row] = _finish(cleaned, scores, grid)
@@ -43,14 +43,14 @@ def compat_maps(trace: Trace) -> Tensor:
 
 
 def _strings(trace: Trace) -> list[str]:
-    """Strings of prompt and answer tokens after decoding and tokenising again, each part at its own rows."""
+    """The strings of prompt and answer tokens, both decoded and tokenised again, each at its own rows."""
     prompt, answer = trace.rows[: trace.prompts], trace.rows[trace.prompts :]
     padded = trace.spell(trace.ids[prompt]) + [""] * len(prompt)
     return padded[: len(prompt)] + trace.spell(trace.ids[answer])
 
 
 def _classes(trace: Trace) -> Tensor:
-    """The vocabulary index each record reads: own ids but for the first prompt and the first answer token."""
+    """The token id of each row's raw map: its own, except for the first prompt and the first answer token."""
     classes = trace.text.targets.cpu().clone()
     if trace.prompts:
         classes[0] = trace.argmax(trace.text.read_states[:1])[0].cpu()
@@ -68,7 +68,7 @@ def _clipped(scores: Tensor) -> Floats:
 
 
 def _without_interference(row: int, image: Floats, text: Floats, strings: list[str]) -> Floats:
-    """Subtract the scaled mean of earlier raw maps, weighted by the text scores; equal strings are left out."""
+    """Subtract the scaled mean of earlier raw maps, weighted by the text scores; equal strings are excluded."""
     own = np.asarray(image[row], np.float32)
     if row >= len(strings):
         return own
@@ -95,7 +95,7 @@ def _line_search(own: Floats, interference: Floats) -> float:
 
 
 def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Joint min-max of image and text scores, rank filter, truncation to uint8."""
+    """Joint min-max normalisation of image and text scores, rank filter, truncation to uint8."""
     together = np.concatenate([image, text])
     with np.errstate(invalid="ignore", divide="ignore"):
         together = (together - together.min()) / (together.max() - together.min())

@@ -210,7 +210,7 @@ def _paper_notes(table: Table, runs: Iterable[Evaluated]) -> list[str]:
 def _row(line: Line, cells: dict[str, Estimate]) -> Row:
     """A row; the method's specification is shown if its name does not imply it."""
     spec = line.spec
-    detail = "" if spec.told else spec.text
+    detail = "" if spec.label_is_complete else spec.text
     return Row(line.heads, cells, detail, is_ours(spec), line.block, line.peers)
 
 

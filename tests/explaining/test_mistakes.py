@@ -13,7 +13,7 @@ FAMILIES = ("qwen2_vl", "llava", "internvl")
 PICTURE = Image.new("RGB", (56, 56))
 
 
-def test_a_name_instead_of_a_model_is_told_where_to_go():
+def test_a_name_instead_of_a_model_gets_the_call_that_loads_it():
     with pytest.raises(InputError, match=r"from_pretrained\('photo-mini'\)"):
         ercr.Explainer("photo-mini")
     with pytest.raises(InputError, match="loaded Hugging Face model, not dict"):
@@ -26,8 +26,8 @@ def test_a_name_instead_of_a_model_is_told_where_to_go():
         ({"generation": {"temprature": 0.5}}, "no setting 'temprature'.* Did you mean 'temperature'"),
         ({"generation": {"stop_strings": ["."]}}, "stop_strings is not supported"),
         ({"generation": "beam"}, "must be a dict"),
-        ({"method": 5}, "named by text"),
-        ({"temperature": 0.5}, r"did you mean generation=\{'temperature': …\}"),
+        ({"method": 5}, "by text such as"),
+        ({"temperature": 0.5}, r"pass it as generation=\{'temperature': …\}"),
     ],
 )
 def test_decoding_options_are_checked_before_the_model_runs(load, options, told):

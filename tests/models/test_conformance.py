@@ -266,7 +266,7 @@ def test_other_models_are_refused_with_the_families_named():
             None,
             "2 images",
         ),
-        ("look at <image> here", None, "reads as a picture"),
+        ("look at <image> here", None, "reads as an image"),
         (PROMPT, "", "answer to explain is empty"),
         (PROMPT, ["a"], "must be text"),
         (5, None, "text or a list of messages"),

@@ -14,8 +14,8 @@ class Replayed:
 
 
 def kept(monkeypatch, most=2, remembered=3):
-    monkeypatch.setattr(graphs, "_MOST", most)
-    monkeypatch.setattr(graphs, "_REMEMBERED", remembered)
+    monkeypatch.setattr(graphs, "_MAX_CAPTURED", most)
+    monkeypatch.setattr(graphs, "_MAX_SEEN", remembered)
     made = Graphs(torch.device("cpu"))
     made.active = True
     captures = []

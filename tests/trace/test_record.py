@@ -189,8 +189,8 @@ def test_views_of_all_scales_share_a_pass_where_they_fit_and_are_the_same_otherw
 
     monkeypatch.setattr(type(adapter), "read", counted)
     found = []
-    for together in (record._TOGETHER, 0):
-        monkeypatch.setattr(record, "_TOGETHER", together)
+    for together in (record._MAX_SHARED_TOKENS, 0):
+        monkeypatch.setattr(record, "_MAX_SHARED_TOKENS", together)
         passes.clear()
         traces = trace_samples(adapter, samples, Needs(scales=(0.75, 1.0, 0.5)), {})
         found.append([view for trace in traces for view in trace.views])
@@ -215,7 +215,7 @@ def test_views_fit_into_a_pass_by_their_padded_length_and_the_shape_of_their_pic
     def view(length, side=4):
         return Prepared(torch.zeros(length), {"pixel_values": torch.zeros(1, 3, side, side)}, None, None, None)
 
-    monkeypatch.setattr(record, "_TOGETHER", 40)
+    monkeypatch.setattr(record, "_MAX_SHARED_TOKENS", 40)
     assert record._fit_together([[view(10), view(3)], [view(10), view(3)]])
     assert not record._fit_together([[view(10), view(3)], [view(11), view(3)]])
     assert not record._fit_together([[view(4)], [view(4, 5)]])

@@ -41,9 +41,8 @@ def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapt
     if model_options.get("use_safetensors") is False:
         raise InputError(f"use_safetensors=False cannot be used: {_NO_PICKLES}")
     source = _source(revision)
-    importlib.import_module(
-        "ercr.models.towers.efficientnet_lite"
-    )  # registers a vision tower that configurations may name
+    # registers a vision tower that configurations may name
+    importlib.import_module("ercr.models.towers.efficientnet_lite")
     with _translated_errors(name):
         _refuse_remote_code(PretrainedConfig.get_config_dict(name, **source)[0], name)
         config = AutoConfig.from_pretrained(name, **source)
@@ -108,7 +107,7 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
             f"Explainer takes a loaded model: to load one by name, use Explainer.from_pretrained({str(model)!r})."
         )
     if getattr(model, "config", None) is None or not callable(getattr(model, "generate", None)):
-        raise InputError(f"Pass a loaded Hugging Face model to Explainer, not {type(model).__name__}.")
+        raise InputError(f"Pass Explainer a loaded Hugging Face model, not {type(model).__name__}.")
     adapter = adapter_class(getattr(model.config, "model_type", None))
     if processor is None:
         name = str(getattr(model, "name_or_path", ""))

@@ -160,9 +160,8 @@ class Trace:
     argmax: Callable[[Tensor], Tensor] = field(repr=False)  # states to their most probable token ids
     spell: Callable[[Tensor], list[str]] = field(repr=False)  # token strings after decoding and tokenising again
     inside: Replay | None = field(default=None, repr=False)
-    finite: dict[str, Tensor] = field(
-        default_factory=dict, repr=False
-    )  # by kind of state: whether all numbers are finite
+    # by kind of state: whether all numbers are finite
+    finite: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def check(self, finite: dict[str, bool] | None = None) -> None:
         """Refuse states with NaN or infinity; `finite` are the flags if they are on the CPU already."""

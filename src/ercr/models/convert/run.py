@@ -62,9 +62,8 @@ def convert(source: str, out: Path, revision: str | None = None, progress: Progr
     _write(out / "processor_config.json", {"processor_class": "InternVLProcessor"})
     _write(out / "generation_config.json", _generation(folder, end))
     write_atomic(out / "chat_template.jinja", template.encode())
-    _write(
-        out / "config.json", {**settings.to_dict(), "ercr_converted_from": source}
-    )  # last, because it marks the folder as complete
+    # last, because it marks the folder as complete
+    _write(out / "config.json", {**settings.to_dict(), "ercr_converted_from": source})
     (out / _MARK).unlink(missing_ok=True)
     return out
 

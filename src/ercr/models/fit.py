@@ -1,4 +1,4 @@
-"""Whether model, tokenizer and image processor belong together, said before anything is run."""
+"""Checks that model, tokenizer and image processor belong together, before anything is run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ def check_fit(adapter: Adapter) -> Adapter:
 def _check_head(adapter: Adapter) -> None:
     head = adapter.model.get_output_embeddings()
     if head is None:
-        raise UnsupportedModel(f"{type(adapter.model).__name__} has no language head, so it says no words to explain.")
+        raise UnsupportedModel(
+            f"{type(adapter.model).__name__} has no language head, so there are no words to explain: load a model that generates text."
+        )
     if not _readable(adapter, getattr(head, "weight", None)):
         raise UnsupportedModel(
-            f"The model's language head is quantised ({type(head).__name__}), and maps need its rows as numbers: "
-            f"load the model with the head left as it is, such as llm_int8_skip_modules=['lm_head']."
+            f"The model's language head is quantised ({type(head).__name__}), but maps need its rows as floats: "
+            f"load the model without quantising the head, such as with llm_int8_skip_modules=['lm_head']."
         )
 
 
 def _readable(adapter: Adapter, weight: object) -> bool:
-    """Whether rows of the head are plain numbers; packed ones may say so of themselves and not give any."""
+    """Whether rows of the head are floats. Some packed weights state a float dtype, so a row is read to see."""
     if not isinstance(weight, Tensor) or weight.dtype not in _READABLE:
         return False
     if weight.device.type == "meta":
-        return True  # kept elsewhere: reading a row would move it all
+        return True  # offloaded: reading a row would load the whole weight
     try:
         return adapter.unembedding_rows(torch.zeros(1, dtype=torch.long)).dtype in _READABLE
     except (RuntimeError, NotImplementedError, TypeError, AttributeError):
@@ -49,13 +51,13 @@ def _check_tokenizer(adapter: Adapter) -> None:
     found = adapter.tokenizer.convert_tokens_to_ids(token)
     if found != wanted:
         raise InputError(
-            f"The tokenizer does not belong to this model, in which token {wanted} stands for the image and not "
+            f"The tokenizer does not belong to this model, whose image token is {wanted} and not "
             f"{token!r} ({found}): pass the model's own processor."
         )
 
 
 def _check_image_processor(adapter: Adapter) -> None:
-    """Show it a small picture: another family's fails in any way, or makes what this tower does not take."""
+    """Try it with a small image: another family's processor fails, or makes inputs that do not fit the tower."""
     try:
         fits = adapter.takes(adapter.image_inputs(Image.new("RGB", _TRIAL, (128, 128, 128)))[0])
     except ErcrError:
@@ -69,6 +71,6 @@ def _check_image_processor(adapter: Adapter) -> None:
 def _foreign(adapter: Adapter) -> InputError:
     kind = type(adapter.image_processor).__name__
     return InputError(
-        f"The image processor ({kind}) makes pictures that this {adapter.family} model does not take: "
+        f"The image processor ({kind}) makes inputs that this {adapter.family} model does not take: "
         f"pass the model's own processor."
     )

@@ -52,7 +52,7 @@ def _row(entry: dict[str, Any]) -> Row:
         return Row((str(entry["name"]),), estimates)
     spec = read(str(entry["method"]))
     name = spec.label if entry.get("name") in (None, spec.text) else str(entry["name"])
-    return Row((name,), estimates, "" if spec.told else spec.text, is_ours(spec))
+    return Row((name,), estimates, "" if spec.label_is_complete else spec.text, is_ours(spec))
 
 
 def _beside(row: Row, model: str) -> Row:

@@ -1,4 +1,4 @@
-"""Bulk, captured and streamed runs say and show what a single, plain run does."""
+"""Bulk, compiled and streamed runs give the answers and maps of a single, plain run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_tokens_are_those_of_generate_when_answers_end_at_different_times(family
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_tokens_that_a_checkpoint_never_says_are_left_out_as_generate_does(compiled, checkpoint, load):
+def test_suppressed_tokens_are_excluded_as_generate_excludes_them(compiled, checkpoint, load):
     image = pictures()[0]
     usual = [t.id for t in load("llava").explain(image, PROMPT, max_new_tokens=8).text_tokens if t.kind == "answer"]
     explainer = ercr.Explainer.from_pretrained(str(checkpoint("llava")), compile=compiled)
@@ -112,7 +112,7 @@ def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, load):
+def test_8_bit_pixels_are_normalised_to_the_official_numbers(family, load):
     adapter = load(family).adapter
     for image in pictures()[1:4]:
         prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._uint8)]
@@ -125,7 +125,7 @@ def test_pictures_left_raw_become_the_official_numbers_on_the_device(family, loa
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
-def test_raw_pictures_reach_the_models_own_generate_developed(family, load, monkeypatch):
+def test_8_bit_pixels_are_normalised_before_the_models_own_generate(family, load, monkeypatch):
     explainer, images = load(family), pictures()[:3]
     options = {"max_new_tokens": 5, "generation": {"min_new_tokens": 4}}  # which our own greedy loop leaves to generate
     single = [explainer.explain(image, PROMPT, **options) for image in images]

@@ -37,7 +37,7 @@ def test_decoding_options_are_checked_before_the_model_runs(load, options, told)
 
 @pytest.mark.parametrize(("of", "other"), [(a, b) for a in FAMILIES for b in FAMILIES if a != b])
 def test_a_processor_of_another_model_is_refused_before_anything_runs(load, of, other):
-    """Made for another family: each part alone would fail somewhere inside, in its own words."""
+    """Without the check, each foreign part would fail later with an error of another library."""
     mine, foreign = load(of).adapter, load(other).adapter
     with pytest.raises(InputError, match=r"image processor .* does not take: pass the model's own processor"):
         ercr.Explainer(mine.model, (mine.tokenizer, foreign.image_processor))
@@ -46,7 +46,7 @@ def test_a_processor_of_another_model_is_refused_before_anything_runs(load, of, 
 
 
 class Packed(torch.nn.Module):
-    """A language head whose weights are no matrix of numbers; some quantised layers have a method there."""
+    """A language head whose weight is not a float matrix; in some quantised layers it is a method."""
 
     def weight(self):
         return None

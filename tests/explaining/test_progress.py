@@ -1,4 +1,4 @@
-"""How far a long call is: told batch by batch, shown where a person watches, never more than there is."""
+"""Progress of a long call: reported after each batch, shown in a terminal, never more than the total."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explainer(load):
     return load("qwen2_vl")
 
 
-def test_every_batch_is_told(explainer):
+def test_every_batch_is_reported(explainer):
     pictures = [Image.new("RGB", (56, 56), colour) for colour in ("red", "green", "blue")]
     counts: list[int] = []
     options = {"methods": ["cam"], "answers": ["a"] * 3, "batch_size": 2}
@@ -31,7 +31,7 @@ def test_every_batch_is_told(explainer):
     assert counts == [2, 1]
 
 
-def test_a_bar_shows_where_a_person_watches_only(explainer, monkeypatch):
+def test_a_bar_is_shown_in_a_terminal_only(explainer, monkeypatch):
     pictures = [Image.new("RGB", (56, 56), colour) for colour in ("red", "green")]
 
     def shown(stream, **options):
@@ -45,9 +45,7 @@ def test_a_bar_shows_where_a_person_watches_only(explainer, monkeypatch):
     assert shown(io.StringIO()) == ""
 
 
-def test_an_evaluation_tells_of_its_samples_and_of_no_more_when_batches_are_tried_again(
-    explainer, tmp_path, monkeypatch
-):
+def test_an_evaluation_reports_each_sample_once_when_batches_are_repeated(explainer, tmp_path, monkeypatch):
     whole, calls = Explainer.explain_many, []
 
     def failing(self, images, *arguments, **options):
@@ -66,7 +64,7 @@ def test_an_evaluation_tells_of_its_samples_and_of_no_more_when_batches_are_trie
     assert sum(steps) == pytest.approx(3)
 
 
-def test_the_bar_counts_samples_of_parts_that_are_under_way_and_of_workers_elsewhere():
+def test_the_bar_counts_samples_of_unfinished_parts_and_of_other_workers():
     bar = Bar()
     bar.begin(10, 4)
     bar.move(0)

@@ -1,4 +1,4 @@
-"""A streamed token costs the same however long the answer has become, and little beside the model's own step."""
+"""A streamed token takes the same time however long the answer is, and little compared with the model's step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAP = 135  # operations of a map, views of tensors included
 
 
 class Count(TorchDispatchMode):
-    """How many operations reach torch's dispatcher; where launches are what takes time, this is the time."""
+    """Counts the operations that reach torch's dispatcher, which take most of the time of a small step."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ def test_a_streamed_step_takes_as_many_operations_late_as_early(family, load, pi
     assert steps[-1] - passes[-1] <= _MAP
 
 
-def test_rows_that_grow_are_joined_when_read_and_kept_once():
+def test_growing_rows_are_joined_when_read_and_stored_once():
     def rows(count):
         columns = torch.arange(count)[:, None].expand(count, 3)
         return TextRows(*(columns + i for i, _ in enumerate(fields(TextRows))))

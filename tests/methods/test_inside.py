@@ -1,4 +1,4 @@
-"""Methods that look inside a pass, against the model's own outputs, plain NumPy, and reference packages."""
+"""Methods that use the replay, against the model's own outputs, plain NumPy and reference packages."""
 
 from __future__ import annotations
 

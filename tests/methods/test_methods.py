@@ -182,7 +182,7 @@ SWITCHES = [
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava_pad", "internvl"])
-def test_every_switch_changes_the_maps_and_keeps_them_in_range(load, picture, family, switch):
+def test_every_setting_changes_the_maps_and_keeps_them_in_range(load, picture, family, switch):
     default = load(family).explain(picture, PROMPT, answer=ANSWER)
     changed = load(family).explain(picture, PROMPT, answer=ANSWER, **switch)
     assert not np.allclose(default.maps, changed.maps, atol=1e-5)
@@ -194,7 +194,7 @@ def test_every_switch_changes_the_maps_and_keeps_them_in_range(load, picture, fa
     )
 
 
-def test_an_earlier_layer_is_read_behind_the_final_norm(load, picture):
+def test_an_earlier_layer_is_read_after_the_final_norm(load, picture):
     explainer = load("llava", "float64")
     adapter = explainer.adapter
     prepared = adapter.prepare(picture, as_messages(PROMPT)).with_answer(adapter.encode_answer(ANSWER))
@@ -207,7 +207,7 @@ def test_an_earlier_layer_is_read_behind_the_final_norm(load, picture):
     np.testing.assert_allclose(explanation.maps.reshape(len(rows), -1), expected, atol=1e-6)
 
 
-def test_switches_can_be_written_behind_the_name():
+def test_settings_can_be_written_after_the_name():
     _, settings = resolve("ercr:context=tam,scales=0.5/1,filter=off")
     assert (settings.context, settings.scales, settings.filter) == ("tam", (0.5, 1.0), False)
 

@@ -1,4 +1,4 @@
-"""A run that nobody wants any more ends between two blocks, and leaves the model as it was."""
+"""A cancelled run stops between two blocks and does not change the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What captured passes keep: bounded, and nothing for a cache that is gone. Captures are stood in for; no GPU."""
+"""Captured passes: their number is bounded, and they go with their cache. The captures are mocked; no GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_pass_is_captured_when_it_comes_again_and_few_are_kept(monkeypatch):
     assert len(made._seen) == 3
 
 
-def test_passes_over_a_cache_go_with_it(monkeypatch):
+def test_passes_over_a_cache_are_dropped_with_it(monkeypatch):
     made, _ = kept(monkeypatch, most=9)
     cache, other = object(), object()
     for key, held in (("one", cache), ("two", cache), ("three", other)):

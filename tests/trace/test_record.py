@@ -1,4 +1,4 @@
-"""What a run leaves behind equals one plain pass over prompt and answer, however the answer came about."""
+"""A trace equals one plain pass over prompt and answer, however the answer was generated."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ def test_states_recorded_while_generating_are_those_of_the_finished_answers(
 @pytest.mark.parametrize(
     ("generation", "again"), [({"min_new_tokens": 2}, 0), ({"num_beams": 3, "min_new_tokens": 3}, 1)]
 )
-def test_answers_are_read_again_only_where_other_positions_were_visited(
+def test_answers_are_read_again_only_if_generate_ran_other_positions(
     adapter, prepared, picture, monkeypatch, generation, again
 ):
     read, passes = record._read_answers, []
     monkeypatch.setattr(record, "_read_answers", lambda *given: passes.append(1) or read(*given))
     options = {"max_new_tokens": 4, "do_sample": False, "suppress_tokens": [adapter.image_token_id], **generation}
-    trace_samples(adapter, [Sample(picture, p) for p in prepared], Needs(), options)
+    trace_samples(adapter, [TraceRequest(picture, p) for p in prepared], Needs(), options)
     assert len(passes) == again
 
 
@@ -132,7 +132,7 @@ def hooks(adapter):
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_an_answer_keeps_its_end_token_and_nothing_behind_it(adapter, prepared, picture, plain):
+def test_an_answer_keeps_its_end_token_and_nothing_after_it(adapter, prepared, picture, plain):
     samples = [TraceRequest(picture, p) for p in prepared[:2]]
     options = {"max_new_tokens": 6, "do_sample": False}
     free = [trace.ids[trace.input_length :].tolist() for trace in trace_samples(adapter, samples, Needs(), options)]
@@ -146,7 +146,7 @@ def test_an_answer_keeps_its_end_token_and_nothing_behind_it(adapter, prepared, 
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.lists(st.integers(0, 5), max_size=2), st.booleans())
-def test_answers_are_cut_behind_their_first_end_token_or_their_padding(tokens, ends, single):
+def test_answers_are_cut_after_their_first_end_token_or_before_padding(tokens, ends, single):
     given = ends[0] if single and ends else ends or None
     known = ends[:1] if single else ends
     expected = []
@@ -224,7 +224,7 @@ def test_views_fit_into_a_pass_by_their_padded_length_and_the_shape_of_their_pic
 
 
 @pytest.mark.parametrize("answer", [None, "a dog"])
-def test_a_second_pass_starts_from_what_went_in_and_sees_what_was_recorded(adapter, prepared, picture, answer):
+def test_a_second_pass_uses_the_recorded_embeddings_and_gives_the_same_states(adapter, prepared, picture, answer):
     given = None if answer is None else adapter.encode_answer(answer)
     samples = [TraceRequest(picture, p, given) for p in prepared]
     needs = Needs(replay=True)
@@ -240,7 +240,7 @@ def test_an_answer_with_an_image_token_is_refused(adapter, prepared, picture):
         trace_samples(adapter, [TraceRequest(picture, prepared[0], answer)], Needs(), {})
 
 
-def test_states_that_are_not_finite_are_told_by_where_they_are(adapter, prepared, picture, monkeypatch):
+def test_errors_name_the_states_that_are_not_finite(adapter, prepared, picture, monkeypatch):
     weight = adapter.final_norm.weight.detach().clone()
     try:
         with torch.no_grad():
@@ -256,10 +256,8 @@ def test_states_that_are_not_finite_are_told_by_where_they_are(adapter, prepared
     }  # fmt: skip
 
 
-def test_a_captured_run_is_asked_for_answers_and_passes_where_the_last_layer_is_read(
-    adapter, prepared, picture, monkeypatch
-):
-    """Its tokens and states are taken as they come; other layers go through hooks."""
+def test_compiled_passes_are_used_where_the_last_layer_is_read(adapter, prepared, picture, monkeypatch):
+    """Its tokens and states are used directly; other layers need hooks."""
     asked = []
 
     class Captured:

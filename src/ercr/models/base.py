@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from PIL import Image
@@ -55,6 +55,16 @@ class Batch:
     offsets: tuple[int, ...]  # where each sample begins, after its padding
 
 
+class CompiledPasses(Protocol):
+    """The passes that compile=True captures; `trace/compiled.py` has them."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Final states [B, L, d] of one pass."""
+
+    def generate(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Greedy tokens [B, T] and the final states of all positions but the last token's."""
+
+
 class Adapter(ABC):
     """A loaded model with its tokenizer and image processor, with the same interface for all families."""
 
@@ -68,7 +78,7 @@ class Adapter(ABC):
         self.image_processor = image_processor
         self.chat_template = chat_template
         self.config = model.config
-        self.compiled: Any = None  # trace.compiled.Compiled if the user asked for compile=True
+        self.compiled: CompiledPasses | None = None  # if the user asked for compile=True
         self.fused = False  # whether faster kernels are allowed that round differently from the model's own
         self.decode = lru_cache(maxsize=2**16)(self._decode)
         hold_hook_lock_while_forking()

@@ -25,7 +25,7 @@ def _check_head(adapter: Adapter) -> None:
     head = adapter.model.get_output_embeddings()
     if head is None:
         raise UnsupportedModel(
-            f"{type(adapter.model).__name__} has no language head, so there are no words to explain: load a model that generates text."
+            f"{type(adapter.model).__name__} has no language head and generates no words: load a model that does."
         )
     if not _readable(adapter, getattr(head, "weight", None)):
         raise UnsupportedModel(

@@ -18,12 +18,14 @@ from ercr.image.images import LoadedImage
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Trace
+from ercr.trace.greedy import Generation
 from ercr.version import __version__
 from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
 Tensors = dict[str, dict[str, Tensor]]
-Arrays = dict[str, dict[str, NDArray[Any]]]
+Array = NDArray[Any]
+Arrays = dict[str, dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Explained:
     trace: Trace
     method: Method
     settings: Settings
-    options: dict[str, Any] | None  # of generation; None if the answer was given
+    options: Generation | None  # of generation; None if the answer was given
     evidence: Evidence
     result: Result
 
@@ -70,7 +72,7 @@ def fetch(jobs: Sequence[Tensors]) -> list[Arrays]:
     bundles: dict[Any, list[int]] = {}
     for key, tensor in wanted.items():
         bundles.setdefault((tensor.device, tensor.is_floating_point() or tensor.dtype), []).append(key)
-    arrays: dict[int, NDArray[Any]] = {}
+    arrays: dict[int, Array] = {}
     for (_, kind), keys in bundles.items():
         precision = torch.float32 if kind is True else kind
         flat = torch.cat([wanted[key].to(precision).flatten() for key in keys]).cpu()
@@ -96,7 +98,7 @@ def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explain
     )
 
 
-def refuse_overflow(method: str, *found: NDArray[Any]) -> None:
+def refuse_overflow(method: str, *found: Array) -> None:
     """Refuse NaN and infinity, because finite states may overflow in a method; -inf is allowed as the log of 0."""
     if any(np.isnan(values).any() or np.isposinf(values).any() for values in found if values.dtype.kind == "f"):
         raise ModelStateError(
@@ -105,7 +107,7 @@ def refuse_overflow(method: str, *found: NDArray[Any]) -> None:
         )
 
 
-def _tokens(adapter: Adapter, trace: Trace, arrays: dict[str, NDArray[Any]]) -> Iterator[Token]:
+def _tokens(adapter: Adapter, trace: Trace, arrays: dict[str, Array]) -> Iterator[Token]:
     positions = trace.rows.tolist()
     ids = trace.ids[trace.rows].tolist()
     texts = [text for part in _runs(positions) for text in pieces(adapter.decode, ids[part])]
@@ -157,5 +159,5 @@ def _runs(positions: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(positions)], strict=True)]
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     return value is None or isinstance(value, str | int | float | bool)

@@ -17,6 +17,7 @@ from ercr.explaining.describe import Explained, describe
 from ercr.explaining.streaming import Stream
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
+from ercr.image.geometry import Floats
 from ercr.image.images import ImageLike, load_image
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.registry import resolve
@@ -27,6 +28,7 @@ from ercr.progress import bar
 from ercr.trace import Needs, Trace, TraceRequest, trace_samples
 from ercr.trace.attention import register as register_attention
 from ercr.trace.grad_mode import without_gradients
+from ercr.trace.greedy import Generation
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
@@ -104,7 +106,7 @@ class Explainer:
         answer: Answer | None = None,
         method: str = "ercr",
         max_new_tokens: int = 256,
-        generation: dict[str, Any] | None = None,
+        generation: Generation | None = None,
         **switches: Any,
     ) -> Explanation:
         """Explain the answer that the model generates for an image, or a given `answer`: text, or token ids.
@@ -123,7 +125,7 @@ class Explainer:
         methods: Sequence[str],
         answer: Answer | None = None,
         max_new_tokens: int = 256,
-        generation: dict[str, Any] | None = None,
+        generation: Generation | None = None,
     ) -> list[Explanation]:
         """Explain one answer by several methods, with as few runs of the model as possible."""
         resolved = [resolve(method) for method in methods]
@@ -138,7 +140,7 @@ class Explainer:
         methods: Sequence[str],
         answers: Sequence[Answer] | None = None,
         max_new_tokens: int = 256,
-        generation: dict[str, Any] | None = None,
+        generation: Generation | None = None,
         batch_size: BatchSize | Sizes = "auto",
         done: Callable[[int], None] = lambda count: None,
     ) -> list[list[Explanation]]:
@@ -156,7 +158,7 @@ class Explainer:
         prompt: str | Sequence[Message],
         answer: Answer,
         batch_size: int = 32,
-    ) -> Any:
+    ) -> Floats:
         """The log-probability of every token of a given answer (text or token ids) for each image [images, tokens]."""
         rows = []
         for start in range(0, len(images), batch_size):
@@ -175,7 +177,7 @@ class Explainer:
         answers: Sequence[Answer] | None = None,
         method: str = "ercr",
         max_new_tokens: int = 256,
-        generation: dict[str, Any] | None = None,
+        generation: Generation | None = None,
         batch_size: BatchSize = "auto",
         progress: bool = True,
         **switches: Any,
@@ -197,7 +199,7 @@ class Explainer:
         answers: Sequence[Answer] | None,
         resolved: Sequence[Chosen],
         max_new_tokens: int,
-        generation: dict[str, Any] | None,
+        generation: Generation | None,
         batch_size: BatchSize | Sizes,
         done: Callable[[int], None],
     ) -> list[list[Explanation]]:
@@ -221,7 +223,7 @@ class Explainer:
 
     @without_gradients
     def _explain(
-        self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: dict[str, Any]
+        self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: Generation
     ) -> list[list[Explanation]]:
         """Explain one batch by several methods: `[image][method]`. All methods explain the answer of the first run."""
         jobs: dict[tuple[int, int], Explained] = {}
@@ -250,7 +252,7 @@ class Explainer:
         *,
         method: str = "ercr",
         max_new_tokens: int = 256,
-        generation: dict[str, Any] | None = None,
+        generation: Generation | None = None,
         **switches: Any,
     ) -> Stream:
         """Iterate over tokens and their maps as they are generated; then `.explanation()` returns the explanation."""
@@ -302,12 +304,12 @@ class Explainer:
             raise InputError("The answer to explain is empty: give at least one word.")
         return self.adapter.encode_answer(answer)
 
-    def _generation(self, max_new_tokens: int, generation: dict[str, Any] | None) -> dict[str, Any]:
+    def _generation(self, max_new_tokens: int, generation: Generation | None) -> Generation:
         if generation is not None and not isinstance(generation, dict):
             raise InputError(f"generation must be a dict such as {{'num_beams': 3}}, not {type(generation).__name__}.")
         given = {key: value for key, value in (generation or {}).items() if value is not None}
         _check_generation(given)
-        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
+        options: Generation = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1, **given}
         longest = options["max_new_tokens"]
         if not isinstance(longest, Integral) or longest < 1:
             raise InputError(f"max_new_tokens must be a whole number of at least 1, not {longest!r}.")

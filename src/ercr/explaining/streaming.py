@@ -26,7 +26,7 @@ from ercr.models.base import Adapter
 from ercr.trace import Needs, Trace, TraceRequest, View
 from ercr.trace.cancel import add_checks, current_condition, stopped_when
 from ercr.trace.grad_mode import without_gradients
-from ercr.trace.greedy import GreedyDecoder, end_tokens, is_plain_greedy
+from ercr.trace.greedy import Generation, GreedyDecoder, end_tokens, is_plain_greedy
 from ercr.trace.record import Recorder, SampleRun, assemble, auxiliary_views, pad_token, text_rows
 from ercr.words.pieces import pieces
 
@@ -56,7 +56,7 @@ class Stream:
         request: TraceRequest,
         method: Method,
         settings: Settings,
-        generation: dict[str, Any],
+        generation: Generation,
         finish: Finish,
     ) -> None:
         self._adapter = adapter
@@ -141,7 +141,7 @@ class Stream:
 class GreedySteps:
     """Greedy decoding in the caller's thread: `tokens()` yields each token with its states [1, positions, d]."""
 
-    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: dict[str, Any]) -> None:
+    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: Generation) -> None:
         self._recorder, self._request = recorder, request
         self._ends, self._limit = end_tokens(adapter, generation), int(generation["max_new_tokens"])
         self._decoder: GreedyDecoder | None = None
@@ -178,7 +178,7 @@ class GreedySteps:
 class GenerateThread:
     """The model's `generate` in a second thread: `tokens()` yields each token with its states [1, positions, d]."""
 
-    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: dict[str, Any]) -> None:
+    def __init__(self, adapter: Adapter, request: TraceRequest, recorder: Recorder, generation: Generation) -> None:
         from transformers import StoppingCriteriaList
 
         self._recorder, self._request = recorder, request

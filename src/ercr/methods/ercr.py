@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,7 +67,7 @@ def _spaced(count: int) -> tuple[float, ...]:
     return (1.0,) if count == 1 else tuple(0.5 + 0.5 * i / (count - 1) for i in range(count))
 
 
-def _as_numbers(name: str, value: Any) -> tuple[float, ...]:
+def _as_numbers(name: str, value: object) -> tuple[float, ...]:
     try:
         numbers = tuple(float(v) for v in (value if isinstance(value, list | tuple) else (value,)))
     except (TypeError, ValueError):

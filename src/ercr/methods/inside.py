@@ -50,5 +50,5 @@ def register_inside(
     )
 
 
-def _unchanged(trace: Trace, evidence: Tensor, tokens: slice, settings: Any) -> Result:
+def _unchanged(trace: Trace, evidence: Tensor, tokens: slice, settings: Settings) -> Result:
     return Result(evidence[tokens])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ercr.errors import InputError
+
+if TYPE_CHECKING:
+    from ercr.methods.base import Settings
 
 # the paper's names, in the order of its first table, with the paper's family of methods
 NAMES = {
@@ -121,7 +124,7 @@ def _switched(title: str, text: str) -> str:
     return f"{title}, {switches.replace(',', ', ')}" if switches else title
 
 
-def _changed(settings: Any, default: Any) -> set[str]:
+def _changed(settings: Settings, default: Settings) -> set[str]:
     return {f.name for f in fields(settings) if getattr(settings, f.name) != getattr(default, f.name)}
 
 

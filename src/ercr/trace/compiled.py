@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from ercr.errors import InputError
 from ercr.models.base import Adapter, Batch
 from ercr.trace.cancel import check
-from ercr.trace.graphs import Graphs
+from ercr.trace.graphs import Graph, Graphs
 from ercr.trace.greedy import greedy_token
 
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ class FixedCache(Cache):  # type: ignore[misc]
     is_compileable = False  # because the attention mask is passed and not made from the cache
 
     def __init__(self, depth: int, length: int, device: torch.device) -> None:
-        self.layers: list[Any] = []
+        self.layers: list[object] = []
         self.offloading = False
         self.length, self.prompt = length, True
         self.at = torch.zeros(1, dtype=torch.long, device=device)  # position of the next token
@@ -42,7 +42,7 @@ class FixedCache(Cache):  # type: ignore[misc]
         self._values: list[Any] = [None] * depth
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
     ) -> tuple[Tensor, Tensor]:
         if self._keys[layer_idx] is None:
             for buffers, states in ((self._keys, key_states), (self._values, value_states)):
@@ -75,7 +75,7 @@ class _Decoder:
     count: Tensor  # [1] tokens generated after the first
     tokens: Tensor  # [B, length]
     states: Tensor  # [B, length, d]
-    graph: Any = None
+    graph: Graph | None = None
 
 
 class Compiled:
@@ -94,7 +94,7 @@ class Compiled:
                 if type(module).__name__.endswith(_COMPILED_MODULES):
                     module.compile(dynamic=True)
             self._adapter.fused = True
-        self._decoders: OrderedDict[Any, _Decoder] = OrderedDict()
+        self._decoders: OrderedDict[tuple[int, int], _Decoder] = OrderedDict()
 
     def forward(self, batch: Batch) -> Tensor:
         """Final states [B, L, d] of one pass without a cache."""
@@ -117,7 +117,7 @@ class Compiled:
             if lock._is_owned():  # not a with statement, because an interrupt may come between any two steps
                 lock.release()
 
-    def _pass(self, batch: Batch, cache: FixedCache | None, kind: tuple[Any, ...]) -> Tensor:
+    def _pass(self, batch: Batch, cache: FixedCache | None, kind: tuple[object, ...]) -> Tensor:
         tensors = {f.name: value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
         tensors |= {f"pixels.{name}": value for name, value in batch.pixels.items()}
         # image_grids stay on the CPU and are part of the key

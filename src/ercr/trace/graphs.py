@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,9 +21,15 @@ _capturing = threading.Lock()  # one capture at a time per process; other thread
 _WARMUP_RUNS = 2  # runs before a capture, so that libraries choose their kernels and workspaces
 
 
+class Graph(Protocol):
+    """A captured pass, as torch.cuda.CUDAGraph."""
+
+    def replay(self) -> None: ...
+
+
 @dataclass
 class _Captured:
-    graph: Any
+    graph: Graph
     inputs: dict[str, Tensor]
     output: Tensor
     keep: tuple[object, ...]  # objects whose memory the graph reads, which must stay alive
@@ -81,12 +87,12 @@ class Graphs:
         for key in gone:
             del self._captured[key]
 
-    def capture(self, function: Callable[[], object]) -> Any:
+    def capture(self, function: Callable[[], object]) -> Graph:
         """A CUDA graph of the function, which also runs a few times before the capture."""
         with _capturing:
             return self._capture(function)
 
-    def _capture(self, function: Callable[[], object]) -> Any:
+    def _capture(self, function: Callable[[], object]) -> Graph:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):

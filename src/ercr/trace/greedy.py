@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ercr.models.base import Adapter, Batch
 
+Generation = dict[str, Any]  # options of the model's `generate`
 _PLAIN_OPTIONS = frozenset(
     "max_new_tokens do_sample num_beams temperature top_p top_k eos_token_id pad_token_id num_return_sequences".split()
 )
@@ -41,7 +42,7 @@ _INITIAL_LENGTH = (
 _REMOVE_SHARE = 8  # rows are removed when more than one in 8 has ended
 
 
-def is_plain_greedy(adapter: Adapter, options: dict[str, Any]) -> bool:
+def is_plain_greedy(adapter: Adapter, options: Generation) -> bool:
     """Whether the options and the checkpoint's settings mean greedy decoding without any other rule.
 
     Only `suppress_tokens` is allowed in addition, because `greedy_token` applies it.
@@ -52,7 +53,7 @@ def is_plain_greedy(adapter: Adapter, options: dict[str, Any]) -> bool:
     return all(getattr(settings, name, None) in values for name, values in _NEUTRAL.items())
 
 
-def end_tokens(adapter: Adapter, options: dict[str, Any]) -> list[int]:
+def end_tokens(adapter: Adapter, options: Generation) -> list[int]:
     ends = options.get("eos_token_id", adapter.model.generation_config.eos_token_id)
     return [ends] if isinstance(ends, int) else list(ends or [])
 

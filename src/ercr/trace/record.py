@@ -18,7 +18,7 @@ from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, checked_layer, refuse_image_tokens
-from ercr.trace.greedy import GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
+from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.replay import Replay
 
@@ -61,7 +61,7 @@ class Recorder:
         norm: Tensor = self._norm(layer_states)  # the user's module, which has no recording hook
         return norm
 
-    def _keep_output(self, _: nn.Module, args: Any, output: Tensor) -> None:
+    def _keep_output(self, _: nn.Module, args: object, output: Tensor) -> None:
         self.norm.append(output)
 
     def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def trace_samples(
-    adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: dict[str, Any]
+    adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: Generation
 ) -> list[Trace]:
     """Run a batch: read the given answers or generate them, then run the auxiliary views."""
     recorder = Recorder(adapter, needs.layer)
@@ -117,7 +117,7 @@ def _read_answers(adapter: Adapter, samples: Sequence[TraceRequest], answers: li
 
 
 def _decode_greedily(
-    adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: dict[str, Any]
+    adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: Generation
 ) -> _Run:
     """Generate greedy answers and record the states of their tokens."""
     batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
@@ -141,9 +141,7 @@ def _decode_greedily(
     return _Run(answer_tokens(decoder.tokens), norm, layer, batch.offsets, decoder.embeds)
 
 
-def _generate(
-    adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: dict[str, Any]
-) -> _Run:
+def _generate(adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: Generation) -> _Run:
     """Generate answers by the model's own `generate` and record the states of their tokens."""
     prepared = [sample.prepared for sample in samples]
     inputs = adapter.collate(prepared, pad_token(adapter))

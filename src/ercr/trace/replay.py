@@ -102,7 +102,7 @@ class Replay:
         own, taps = cancellable(self._adapter), list[Tensor]()
         entries = self._entries(own, slice(checked_layer(layer, self.depth), None))
 
-        def tap(_: nn.Module, args: Any, output: Tensor) -> Tensor:
+        def tap(_: nn.Module, args: object, output: Tensor) -> Tensor:
             taps.append(output.detach().requires_grad_())
             return taps[0]
 

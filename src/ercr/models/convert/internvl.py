@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ercr.errors import CheckpointError
 
+Settings = Mapping[str, Any]  # of a JSON file
 MODEL_TYPE = "internvl_chat"
 _DECODERS = {"InternLM2ForCausalLM": "llama", "LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
 _CONTEXT, _START, _END = "<IMG_CONTEXT>", "<img>", "</img>"
@@ -49,7 +50,7 @@ _INTERNLM2 = {
 }
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Settings) -> None:
     """Refuse what transformers' class cannot represent."""
     decoder = _decoder(config)
     if decoder not in _DECODERS:
@@ -66,11 +67,11 @@ def check(config: Mapping[str, Any]) -> None:
         )
 
 
-def _decoder(config: Mapping[str, Any]) -> str:
+def _decoder(config: Settings) -> str:
     return str((config["llm_config"].get("architectures") or ["none"])[0])
 
 
-def renamed(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def renamed(name: str, tensor: Tensor, config: Settings) -> Iterator[tuple[str, Tensor]]:
     """A tensor of the original under its new name; a fused projection is split into its parts."""
     if name.startswith("vision_model."):
         yield from _of_tower(name, tensor)
@@ -99,7 +100,7 @@ def _of_tower(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     )
 
 
-def _of_internlm2(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _of_internlm2(name: str, tensor: Tensor, config: Settings) -> Iterator[tuple[str, Tensor]]:
     top = {
         "language_model.output.weight": "lm_head.weight",
         "language_model.model.tok_embeddings.weight": "model.language_model.embed_tokens.weight",
@@ -125,7 +126,7 @@ def _of_internlm2(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Itera
         yield f"{prefix}.self_attn.{letter}_proj.{kind}", part.flatten(0, 2)
 
 
-def configuration(config: Mapping[str, Any], image_token: int, end_token: int) -> Any:
+def configuration(config: Settings, image_token: int, end_token: int) -> Any:
     """The configuration of transformers' class."""
     from transformers import InternVLConfig
 
@@ -155,7 +156,7 @@ def configuration(config: Mapping[str, Any], image_token: int, end_token: int) -
     )
 
 
-def _text(text: Mapping[str, Any], kind: str, end_token: int) -> dict[str, Any]:
+def _text(text: Settings, kind: str, end_token: int) -> dict[str, Any]:
     scaling = dict(text.get("rope_scaling") or {})
     rope = {"rope_type": scaling.pop("type", scaling.pop("rope_type", "default")), **scaling}
     bias = {"attention_bias": bool(text.get("bias", False))} if kind == "llama" else {}
@@ -171,11 +172,11 @@ def _text(text: Mapping[str, Any], kind: str, end_token: int) -> dict[str, Any]:
     }
 
 
-def _picked(source: Mapping[str, Any], names: str) -> dict[str, Any]:
+def _picked(source: Settings, names: str) -> dict[str, Any]:
     return {name: source[name] for name in names.split() if source.get(name) is not None}
 
 
-def tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
+def tokenizer(folder: Path, config: Settings) -> Any:
     """The tokenizer as a fast one, with the attributes that the InternVL processor reads."""
     import transformers
 
@@ -214,7 +215,7 @@ def _plain(token: str | Mapping[str, Any]) -> str:
     return token if isinstance(token, str) else str(token["content"])
 
 
-def image_processor(config: Mapping[str, Any]) -> dict[str, Any]:
+def image_processor(config: Settings) -> dict[str, Any]:
     """Settings of the image processor that prepare images as the original does: tiles of one size, then a thumbnail."""
     size = int(config.get("force_image_size") or config["vision_config"]["image_size"])
     tiled = bool(config.get("dynamic_image_size", True))
@@ -235,7 +236,7 @@ def image_processor(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def chat_template(config: Mapping[str, Any]) -> str:
+def chat_template(config: Settings) -> str:
     """The template of what the original's `chat` builds; its system message unless the conversation has one."""
     system, end = _TEMPLATES[str(config["template"])]
     system = str(config.get("system_message", system))

@@ -261,21 +261,21 @@ def test_compiled_passes_are_used_where_the_last_layer_is_read(adapter, prepared
     asked = []
 
     class Captured:
-        def speak(self, batch, limit, ends):
+        def generate(self, batch, limit, ends):
             asked.append((limit, ends))
             tokens = torch.tensor([[5, 6, 2, -1], [7, -1, -1, -1]])
             length = batch.ids.shape[1] + tokens.shape[1] - 1
             return tokens, torch.arange(2.0 * length * 64, dtype=torch.float64).view(2, length, 64)
 
-        def read(self, batch):
-            asked.append("read")
+        def forward(self, batch):
+            asked.append("forward")
             return torch.zeros(*batch.ids.shape, 64, dtype=torch.float64)
 
     monkeypatch.setattr(adapter, "compiled", Captured(), raising=False)
     samples = [TraceRequest(picture, p) for p in prepared[:2]]
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": [2]}
     traces = trace_samples(adapter, samples, Needs(scales=(0.5, 1.0)), options)
-    assert asked == [(4, [2]), "read"]
+    assert asked == [(4, [2]), "forward"]
     assert [trace.ids[trace.input_length :].tolist() for trace in traces] == [[5, 6, 2], [7]]
     longest = max(len(p.input_ids) for p in prepared[:2])
     for row, (trace, sample) in enumerate(zip(traces, prepared, strict=False)):

@@ -39,7 +39,7 @@ def test_a_table_for_people_and_one_document_for_programs(run):
     ("arguments", "told"),
     [
         (("--methods", "camm"), "Did you mean 'cam'"),
-        (("--methods", "cam", "--batch-size", "0"), "--batch-size must be auto or a number"),
+        (("--methods", "cam", "--batch-size", "0"), "--batch-size must be auto or a whole number"),
         (("--methods", "cam", "--protocol", "tamm"), "no protocol 'tamm'"),
         (("--methods", "cam", "--limit", "0"), "limit must be at least 1"),
         (("--methods", "cam", "--dtype", "int8"), "dtype must be one of"),
@@ -69,7 +69,7 @@ def test_an_interrupted_run_says_how_to_go_on(run, monkeypatch):
         code, _, err = run(*arguments)
     assert code == 130
     assert "1 of 2 samples are kept" in err
-    assert "the same command goes on" in err
+    assert "run the same command again" in err
     code, _, err = run(*arguments)
     assert code == 0
-    assert "1 of 2 samples are there already" in err
+    assert "1 of 2 samples were evaluated before" in err

@@ -1,1 +1,1 @@
-"""The larger commands, one file each; `cli.py` puts them together."""
+"""The command line: one file per larger command; `cli.py` defines the application."""

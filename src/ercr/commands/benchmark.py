@@ -1,4 +1,4 @@
-"""`ercr benchmark`: what explaining costs on this machine, every row in the same run."""
+"""`ercr benchmark`: what explaining costs on this machine, with all rows from one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
 from ercr.commands.output import check_outputs, emit_data, notes, results
-from ercr.errors import InputError
+from ercr.errors import InputError, missing
 from ercr.printable import printable
 from ercr.zoo.defaults import default_model
 
@@ -26,18 +26,20 @@ def benchmark(
         str | None,
         typer.Option(help="Random weights in the shape of qwen2-vl-2b, qwen2-vl-7b, llava-1.5-7b or internvl3-2b."),
     ] = None,
-    methods: Annotated[str, typer.Option(help="Rows beside the paper's: names, or all.")] = "cam,tam",
-    tokens: Annotated[int, typer.Option(help="New tokens.")] = 16,
+    methods: Annotated[str, typer.Option(help="Further methods to measure: names, or all.")] = "cam,tam",
+    tokens: Annotated[int, typer.Option(help="Length of the answer, in tokens.")] = 16,
     grid: Annotated[
-        str, typer.Option(help="Rows x columns of visual tokens, where the model follows the picture's size.")
+        str, typer.Option(help="Rows x columns of visual tokens, for models whose grid follows the picture's size.")
     ] = "17x23",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
     images: Annotated[
-        int, typer.Option(help="Most pictures of a bulk run; batches above this start from tensors.")
+        int, typer.Option(help="Largest number of pictures in a bulk run; larger batches start from tensors.")
     ] = 32,
-    repeats: Annotated[int, typer.Option(help="Turns; figures are medians.")] = 5,
-    compile_: Annotated[bool, typer.Option("--compile", help="Also the mode of captured graphs; needs a GPU.")] = False,
-    growth: Annotated[bool, typer.Option("--growth", help="Also how time and memory grow.")] = False,
+    repeats: Annotated[int, typer.Option(help="Repetitions; results are medians.")] = 5,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Also measure with captured CUDA graphs; needs a GPU.")
+    ] = False,
+    growth: Annotated[bool, typer.Option("--growth", help="Also measure how time and memory grow.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for benchmark.json, benchmark.md and plots.")
     ] = None,
@@ -58,11 +60,11 @@ def benchmark(
         make_results_folder(out, FILES, FILES[0])
     explainer = _explainer(model, shape, device, dtype)
     if compile_ and explainer.adapter.device.type != "cuda":
-        raise InputError("Captured graphs need a GPU: leave --compile away.")
+        raise InputError("Captured graphs need a GPU: omit --compile.")
     wanted = Wanted(
         names, tokens, _grid(grid), _cell(explainer), repeats, _numbers("batches", batches), images, compile_, growth
     )
-    keep = _keeper(out)
+    keep = _writer(out)
     document = run(explainer, wanted, lambda text: notes.print(f"measuring {text} …"), keep)
     if out is not None:
         _write(document, out)
@@ -90,7 +92,7 @@ def _methods(text: str) -> list[str]:
 
 def _explainer(model: str | None, shape: str | None, device: str, dtype: str) -> Explainer:
     if shape is None:
-        # the pictures are made here and mean nothing: the model that follows a picture's size shows more
+        # the pictures are synthetic; a model whose grid follows the picture's size allows more sizes
         return load_model(choose_model(model, default_model(drawn=True)), device, dtype)
     if model is not None:
         raise InputError("Give --model or --shape, not both.")
@@ -116,7 +118,7 @@ def _cell(explainer: Explainer) -> int:
 def _grid(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"0*([1-9]\d*)[x,]0*([1-9]\d*)", text)
     if found is None:
-        raise InputError(f"A grid is rows x columns, such as 17x23, not {text!r}.")
+        raise InputError(f"Give --grid as rows x columns, such as 17x23, not {text!r}.")
     return int(found[1]), int(found[2])
 
 
@@ -130,8 +132,8 @@ def _numbers(name: str, text: str) -> list[int]:
     return numbers
 
 
-def _keeper(folder: Path | None) -> Callable[[dict[str, Any]], None]:
-    """Writes what is measured so far: a long run that is stopped leaves its figures."""
+def _writer(folder: Path | None) -> Callable[[dict[str, Any]], None]:
+    """Writes what is measured so far: a long run that is stopped keeps its results."""
     from ercr.files.writing import write_atomic
 
     def keep(document: dict[str, Any]) -> None:
@@ -145,10 +147,10 @@ def _write(document: dict[str, Any], folder: Path) -> None:
     from ercr.benchmark.show import markdown, plot
     from ercr.files.writing import write_atomic
 
-    _keeper(folder)(document)
+    _writer(folder)(document)
     write_atomic(folder / "benchmark.md", markdown(document).encode())
     try:
         plot(document, folder)
     except ImportError:
-        notes.print("No plots: they need matplotlib.")
+        notes.print(str(missing("Plots need matplotlib", "evaluate")), markup=False, soft_wrap=True)
     notes.print(f"wrote {folder / 'benchmark.json'} and {folder / 'benchmark.md'}")

@@ -50,13 +50,13 @@ def root(
     plugin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Python file with methods, families or datasets of your own; repeatable. The environment variable "
-            "ERCR_PLUGINS names such files, too.",
+            help="Python file with your own methods, families or datasets; repeatable. The environment variable "
+            "ERCR_PLUGINS may name such files, too.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Options that stand before a command."""
+    """Options before the command."""
     plugins.remember(plugin or [])
 
 
@@ -77,7 +77,7 @@ def demo(
 
     check_outputs([], as_json)
     demonstration.check_installed()
-    # `make photo-demo` writes its page there, too
+    # `make photo-demo` writes photo.html into the same folder
     make_results_folder(out, demonstration.FILES, "explanation.ercr", beside=("photo.html",))
     began = time.perf_counter()
     explainer = load_model(choose_model(model, default_model(drawn=True)), "auto", "auto")
@@ -101,11 +101,11 @@ def demo(
 @app.command()
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Say all about this method; without it, list them.", show_default=False)
+        str | None, typer.Argument(help="Describe this method; without it, list all.", show_default=False)
     ] = None,
     as_json: JsonOption = None,
 ) -> None:
-    """List the attribution methods, or say what one needs, costs and can be switched to."""
+    """List the attribution methods, or describe one: what it reads, its cost, paper and settings."""
     from dataclasses import fields
 
     from ercr.methods import methods as known
@@ -127,17 +127,17 @@ def methods(
     if as_json is not None:
         emit_data(rows, as_json)
         return
-    table = Table(Column("method", no_wrap=True), "what it is", Column("switches", overflow="fold"), box=None)
+    table = Table(Column("method", no_wrap=True), "what it is", Column("settings", overflow="fold"), box=None)
     for row in rows:
-        switches = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
+        settings = ", ".join(f"{key}={_short(value)}" for key, value in row["settings"].items())
         if name is None:
             table.add_row(row["name"], row["title"], ", ".join(row["settings"]))
             continue
-        for label, text in {**row, "settings": switches or "none"}.items():
+        for label, text in {**row, "settings": settings or "none"}.items():
             results.print(f"{label}: {text}", markup=False)
     if name is None:
         results.print(table)
-        results.print("`ercr methods NAME` says what one reads and costs, its paper and its defaults.")
+        results.print("`ercr methods NAME` describes one: what it reads, its cost, paper and default settings.")
 
 
 @app.command()
@@ -157,7 +157,7 @@ def models(as_json: JsonOption = None) -> None:
     if as_json is not None:
         emit_data(data, as_json)
         return
-    table = Table("family", "config.model_type", "such as")
+    table = Table("family", "config.model_type", "examples")
     for name, adapter in sorted(families.items()):
         table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
     results.print(table)
@@ -190,7 +190,7 @@ def _json_argument(arguments: list[str]) -> list[str]:
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:
-    """`--plugin FILE` may stand anywhere, but belongs to no command: it goes before the command's name."""
+    """`--plugin FILE` may be anywhere in the arguments; it is moved before the command's name."""
     first: list[str] = []
     rest = list(arguments)
     for index in reversed(range(rest.index("--") if "--" in rest else len(rest))):
@@ -201,7 +201,7 @@ def _plugins_first(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run a command; exit 0 done, 1 failed, 2 wrong use, with one sentence on standard error."""
+    """Run a command; exit status 0: done, 1: failed, 2: wrong use, with one sentence on standard error."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         sys.exit(_run(_plugins_first(_json_argument(sys.argv[1:]))))
@@ -218,7 +218,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Parse and call; wrong use is shown as typer shows it, without the control characters that it may quote."""
+    """Parse and call; wrong use is shown in typer's form, without control characters from the arguments."""
     try:
         return app(args=arguments, prog_name="ercr", standalone_mode=False) or 0
     except Exception as error:
@@ -232,7 +232,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _plain(message: str) -> str:
-    """A message on one line, with no markup of its own."""
+    """A message on one line, with its markup escaped."""
     from rich.markup import escape
 
     return escape(" ".join(message.split()))

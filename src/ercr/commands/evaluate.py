@@ -1,4 +1,4 @@
-"""`ercr evaluate`: many pictures, several methods, one folder of rows."""
+"""`ercr evaluate`: several methods on a dataset, into one folder of rows."""
 
 from __future__ import annotations
 
@@ -32,33 +32,42 @@ def evaluate(
     model: ModelOption = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--methods", help="Such as cam,tam,ercr:context=tam,views=1 ; repeatable.", show_default=False),
+        typer.Option(
+            "--methods",
+            help="For example cam,tam,ercr:context=tam,views=1 ; repeatable.",
+            show_default="cam,tam,ercr",
+        ),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="One process, or workers of a Ray cluster.")
     ] = "local",
-    workers: Annotated[int, typer.Option(help="Workers of the engine 'ray', one GPU each where there are any.")] = 1,
-    batch_size: Annotated[str, typer.Option(help="Samples at once, or auto; halved where memory is short.")] = "auto",
+    workers: Annotated[int, typer.Option(help="Number of Ray workers; each takes a GPU if there are any.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Samples per batch, or auto; halved if memory runs out.")] = "auto",
     limit: Annotated[int | None, typer.Option(help="Only the first samples.", show_default=False)] = None,
-    protocol: Annotated[str, typer.Option(help="tam or clean, with options changed as in tam,subword=mean.")] = "tam",
+    protocol: Annotated[
+        str, typer.Option(help="tam or clean, optionally with changed options: tam,subword=mean.")
+    ] = "tam",
     faithfulness: Annotated[
-        Literal["off", "table", "curve"], typer.Option(help="Delete and insert pixels: at 10, 20, 30 %, or 0 to 100 %.")
+        Literal["off", "table", "curve"],
+        typer.Option(help="Delete and insert pixels: at 10, 20, 30 %, or from 0 to 100 %."),
     ] = "off",
-    baseline: Annotated[Literal["mean", "blur"], typer.Option(help="What deleted pixels become.")] = "mean",
-    suppression: Annotated[bool, typer.Option("--suppression", help="Compare with maps without context.")] = False,
+    baseline: Annotated[Literal["mean", "blur"], typer.Option(help="What replaces deleted pixels.")] = "mean",
+    suppression: Annotated[
+        bool, typer.Option("--suppression", help="Also measure what the context residual removes.")
+    ] = False,
     part_size: Annotated[int, typer.Option(help="Samples that are written together.")] = 32,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute failed samples again.")] = False,
-    maps: Annotated[bool, typer.Option("--maps", help="Keep the maps in the rows.")] = False,
+    maps: Annotated[bool, typer.Option("--maps", help="Store the maps in the rows.")] = False,
     answers: Annotated[
-        Literal["generated", "references"], typer.Option(help="Explain what the model says, or the first reference.")
+        Literal["generated", "references"], typer.Option(help="Explain generated answers, or the first reference.")
     ] = "generated",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
-    revision: Annotated[str | None, typer.Option(help="Of a model from the hub.", show_default=False)] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     as_json: JsonOption = None,
 ) -> None:
-    """Score methods on a dataset: one row per sample, token and method, resumable at any time."""
+    """Score methods on a dataset: one row per sample, token and method; can be interrupted and resumed."""
     from transformers.utils.logging import disable_progress_bar
 
     from ercr.commands.output import check_outputs
@@ -67,12 +76,12 @@ def evaluate(
     from ercr.evaluate import evaluate as run_evaluation
 
     check_outputs([], as_json)
-    disable_progress_bar()  # of the loading of weights, which would cross our own
+    disable_progress_bar()  # transformers' bar for loading weights would disturb our own
     default = model_for_dataset(dataset)
     bar = Bar()
 
     def begin(total: int, done: int) -> None:
-        choose_model(model, default)  # said once all else was checked
+        choose_model(model, default)  # announces the default only after all other checks
         bar.begin(total, done)
 
     started = time.perf_counter()
@@ -105,7 +114,7 @@ def evaluate(
                 dtype=dtype,
             )
     except KeyboardInterrupt:
-        kept = f"{bar.done} of {bar.total} samples are kept in {out}; the same command goes on from there."
+        kept = f"{bar.done} of {bar.total} samples are kept in {out}; run the same command again to resume."
         notes.print(kept, markup=False, soft_wrap=True)
         raise
     summary = _summary(run, time.perf_counter() - started)
@@ -116,7 +125,7 @@ def evaluate(
 
 
 class Bar:
-    """Progress on standard error: what is done, speed, time left, failures. Silent where nobody watches."""
+    """Progress bar with speed, time left and failures; shown only if standard error is a terminal."""
 
     def __init__(self) -> None:
         told = (TextColumn("{task.fields[speed]}"), TimeLeft(), TextColumn("{task.fields[failed]}"))
@@ -125,7 +134,7 @@ class Bar:
         self.progress.disable = not notes.is_terminal
         self.task = self.progress.add_task("preparing", total=None, speed="", failed="", **_clock(0))
         self.total = self.done = self.there = self.failed = 0
-        self.loaded, self.fresh = False, 0.0  # samples that this call brought, in shares while they are worked on
+        self.loaded, self.fresh = False, 0.0  # samples finished by this call; fractions for samples in work
 
     def __enter__(self) -> Bar:
         self.progress.start()
@@ -140,17 +149,17 @@ class Bar:
         told = "loading the model" if done < total else "samples"
         self.progress.update(self.task, description=told, total=total, completed=done, **_clock(done))
         if 0 < done < total:
-            notes.print(f"{done} of {total} samples are there already.")
+            notes.print(f"{done} of {total} samples were evaluated before.")
 
     def move(self, samples: float) -> None:
-        """Samples that are done in part; the clock runs from the first call, when the model is loaded."""
+        """More finished samples, possibly fractions; timing starts with the first call, when the model is loaded."""
         if not self.loaded:
             self.loaded = True
             self.progress.update(self.task, **_clock(self.there))
         self._show(self.fresh + samples)
 
     def advance(self, part: Done) -> None:
-        """A part is on the disk: workers elsewhere tell of nothing less."""
+        """A part was written; Ray workers report nothing smaller than a part."""
         self.done, self.failed = self.done + part.samples, self.failed + part.failed
         self._show(max(self.fresh, float(self.done - self.there)))
 
@@ -165,7 +174,7 @@ class Bar:
 
 
 def _clock(there: int) -> dict[str, Any]:
-    """What the time left is reckoned from: now, with so many samples there already."""
+    """Fields from which the time left is computed: the start time and the samples done before it."""
     return {"began": time.perf_counter(), "moved": time.perf_counter(), "there": there}
 
 
@@ -173,7 +182,7 @@ def read_batch_size(text: str) -> int | Literal["auto"]:
     if text == "auto":
         return "auto"
     if not text.isdigit() or int(text) < 1:
-        raise InputError(f"--batch-size must be auto or a number from 1 on, not {text!r}.")
+        raise InputError(f"--batch-size must be auto or a whole number of at least 1, not {text!r}.")
     return int(text)
 
 
@@ -194,7 +203,7 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
     }
 
 
-def _figure(found: dict[str, Any] | None) -> str:
+def _percent(found: dict[str, float | None] | None) -> str:
     if found is None or found["value"] is None:
         return "–"
     return f"{100 * found['value']:.1f} ({found['words']:,})"
@@ -202,13 +211,13 @@ def _figure(found: dict[str, Any] | None) -> str:
 
 def _show(summary: dict[str, Any]) -> None:
     table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
-    for method, figures in summary["figures"].items():
-        table.add_row(method, *(_figure(figures.get(name)) for name in _SHOWN))
+    for method, scores in summary["figures"].items():
+        table.add_row(method, *(_percent(scores.get(name)) for name in _SHOWN))
     results.print(table)
-    notes.print("In parentheses: the number of words that a figure rests on.")
+    notes.print("Scores in percent; in parentheses the number of words.")
     notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
     for kind, count in summary["failures"].items():
-        notes.print(f"{count} samples failed ({kind}); their rows say why", markup=False)
+        notes.print(f"{count} samples failed ({kind}); the column reason of their rows says why", markup=False)
     notes.print(
         f"{summary['dataset']['samples']} samples in {summary['seconds']} s: {summary['run']}",
         markup=False,

@@ -1,4 +1,4 @@
-"""`ercr explain` and `ercr show`: a picture explained, or a saved explanation, on the screen and in files."""
+"""`ercr explain` and `ercr show`: explain a picture, or show a saved explanation, in the terminal and in files."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ OutOption = Annotated[
         "--out",
         "-o",
         help="File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; "
-        "repeatable. Several words take as many .png files in their order, or else stand in the files' names.",
+        "repeatable. For several words give as many .png files, in order, or one: its name then gets each word.",
     ),
 ]
 
 
 def explain(
-    image: Annotated[str, typer.Argument(help="The picture to explain: a file, or an address (http or https).")],
+    image: Annotated[str, typer.Argument(help="The picture to explain: a file or a URL (http or https).")],
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
     model: ModelOption = None,
     method: MethodOption = "ercr",
     answer: Annotated[
-        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
+        str | None, typer.Option(help="Explain this answer instead of a generated one.", show_default=False)
     ] = None,
     word: WordOption = None,
     out: OutOption = None,
     as_json: JsonOption = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
@@ -63,7 +63,7 @@ def explain(
 
 
 def show_saved(
-    files: Annotated[list[Path], typer.Argument(help="Saved explanations (.ercr); several stand side by side.")],
+    files: Annotated[list[Path], typer.Argument(help="Saved explanations (.ercr); several are shown side by side.")],
     word: WordOption = None,
     out: OutOption = None,
     as_json: JsonOption = None,
@@ -73,7 +73,7 @@ def show_saved(
 
     targets = outputs(out or [], as_json, word or [])
     if len(files) > 1 and (as_json is not None or any(target.suffix.lower() != ".html" for target, _ in targets)):
-        raise InputError("Several explanations go into one page: use --out with a name that ends in .html.")
+        raise InputError("Several explanations are written as one page: use --out with a name that ends in .html.")
     found = [load(file) for file in files]
     if len(found) == 1:
         _deliver(found[0], targets, word or [], as_json)
@@ -91,35 +91,35 @@ def show_saved(
 
 
 def _deliver(explanation: Explanation, targets: Sequence[Target], words: Sequence[str], as_json: str | None) -> None:
-    """Everything that was asked for; what cannot be had takes no other output with it."""
-    shown, troubles = _find(explanation, words)
+    """Write every requested output; one that fails does not prevent the others."""
+    shown, errors = _find(explanation, words)
     for file, word in targets:
         if word is not None and word not in shown:
             continue
         try:
             write(explanation, file, shown[word] if word is not None else next(iter(shown.values()), None))
         except ErcrError as error:
-            troubles.append(error)
+            errors.append(error)
     if as_json == "-":
         emit_data(explanation.to_dict(), as_json)
     elif shown or not words:
         show(explanation, list(shown.values()))
-    if troubles:
-        raise troubles[0]
+    if errors:
+        raise errors[0]
 
 
 def _find(explanation: Explanation, words: Sequence[str]) -> tuple[dict[str, Word], list[ErcrError]]:
-    """The words that were said, and one complaint about all others."""
+    """The requested words that are in the answer, and one error for all others."""
     shown: dict[str, Word] = {}
-    unsaid: dict[str, ErcrError] = {}
+    absent: dict[str, ErcrError] = {}
     for word in words:
         try:
             shown[word] = explanation.word(word)
         except WordNotFound as error:
-            unsaid[word] = error
-    if len(unsaid) < 2:
-        return shown, list(unsaid.values())
+            absent[word] = error
+    if len(absent) < 2:
+        return shown, list(absent.values())
     from ercr.words.maps import bare_texts
 
     said = ", ".join(dict.fromkeys(filter(None, bare_texts(explanation.words)))) or "nothing"
-    return shown, [WordNotFound(f"The model did not say {' or '.join(map(repr, unsaid))}; it said: {said}.")]
+    return shown, [WordNotFound(f"The model did not say {' or '.join(map(repr, absent))}; it said: {said}.")]

@@ -28,13 +28,13 @@ def figure(
     kind: Annotated[
         Kind,
         typer.Argument(
-            help="methods: by words; ablation: parts of ERCR by words; tokens: the whole answer; faithfulness: a word "
-            "with pixels deleted and inserted."
+            help="methods: a grid of methods and words; ablation: variants of ERCR; tokens: the whole answer; "
+            "faithfulness: deletion and insertion for one word."
         ),
     ],
     image: Annotated[
         str | None,
-        typer.Argument(help="The picture, a file or an address; without one a scene is drawn.", show_default=False),
+        typer.Argument(help="The picture: a file or a URL; without it a scene is drawn.", show_default=False),
     ] = None,
     out: Annotated[
         list[Path] | None,
@@ -44,24 +44,28 @@ def figure(
     model: ModelOption = None,
     words: Annotated[
         str | None,
-        typer.Option(help="Words or phrases, with commas; by default those with most evidence.", show_default=False),
+        typer.Option(
+            help="Words or phrases, separated by commas; by default those with most evidence.", show_default=False
+        ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Such as cam,tam,ercr:context=tam , or all.", show_default="as fits the kind"),
+        typer.Option(help="For example cam,tam,ercr:context=tam , or all.", show_default="depends on the kind"),
     ] = None,
     answer: Annotated[
-        str | None, typer.Option(help="Explain these words instead of generated ones.", show_default=False)
+        str | None, typer.Option(help="Explain this answer instead of a generated one.", show_default=False)
     ] = None,
-    dpi: Annotated[int, typer.Option(help="Dots per inch of pictures.")] = 300,
-    colormap: Annotated[str, typer.Option(help="inferno, viridis, cividis, grey or one of matplotlib's.")] = "inferno",
+    dpi: Annotated[int, typer.Option(help="Resolution of PNG files, in dots per inch.")] = 300,
+    colormap: Annotated[
+        str, typer.Option(help="inferno, viridis, cividis, grey or another of matplotlib's.")
+    ] = "inferno",
     scale: Annotated[
         Literal["value", "peak"] | None,
-        typer.Option(help="Colours by value, or by the share of each map's peak.", show_default="as fits the kind"),
+        typer.Option(help="Colour by value, or relative to each map's peak.", show_default="depends on the kind"),
     ] = None,
-    width: Annotated[float, typer.Option(help="Inches: 7.16 for two columns of a page, 3.5 for one.")] = 7.16,
-    seed: Annotated[int, typer.Option(help="Which scene to draw, where no picture is given.")] = 5895,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    width: Annotated[float, typer.Option(help="Width in inches: 7.16 for two columns of a page, 3.5 for one.")] = 7.16,
+    seed: Annotated[int, typer.Option(help="Which scene to draw if no picture is given.")] = 5895,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     as_json: JsonOption = None,
@@ -95,15 +99,15 @@ def figure(
 
 
 def _check_looks(kind: Kind, colormap: str, scale: Literal["value", "peak"] | None, width: float) -> dict[str, Any]:
-    """The options of the drawing functions, refused where they are wrong before a model is loaded."""
+    """The options of the drawing functions, checked before a model is loaded."""
     from ercr.figures.panel import Shade
     from ercr.figures.sheet import check_width, drawing
 
     check_width(width)
-    with drawing():  # says what to install where matplotlib is missing
+    with drawing():  # says what to install if matplotlib is missing
         Shade(scale or "value", colormap)
     if kind == "faithfulness" and scale is not None:
-        raise InputError("A faithfulness figure shows maps by the share of their peaks: leave --scale away.")
+        raise InputError("A faithfulness figure always shows maps relative to their peaks: omit --scale.")
     return {"colormap": colormap, "width": width, **({"scale": scale} if scale else {})}
 
 
@@ -115,7 +119,7 @@ def _methods(kind: Kind, given: str | None) -> list[str]:
 
     if kind == "ablation":
         if given is not None:
-            raise InputError("The ablation's variants are fixed: leave --methods away.")
+            raise InputError("The ablation's variants are fixed: omit --methods.")
         return list(ABLATION)
     chosen = list(NAMES) if given == "all" else split_methods([given or _METHODS[kind]])
     for method in chosen:
@@ -126,7 +130,7 @@ def _methods(kind: Kind, given: str | None) -> list[str]:
 
 
 def _picture(image: str | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
-    """The picture, and which words to show by default: those that name an object, where that is known."""
+    """The picture, and a function for the default words: those that name an object of a drawn scene."""
     if image is not None:
         from ercr.image.images import load_image
 
@@ -150,7 +154,7 @@ def _draw(
     if kind == "methods":
         return figures.methods_grid(found, words, **options)
     if kind == "ablation":
-        # function words are the point of this figure, so named objects are not all there is to see
+        # this figure must also show function words, so the scene's object words are not enough
         return figures.ablation_grid(found, words if words and isinstance(words[0], str) else None, **options)
     if kind == "tokens":
         return figures.token_strip(found[0], **options)

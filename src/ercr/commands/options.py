@@ -1,4 +1,4 @@
-"""Options that several commands share, and the loading of a model as they ask for it."""
+"""Options that several commands share, and loading a model from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", help="Packaged model, checkpoint folder or hub id.", show_default=False)
 ]
 MethodOption = Annotated[
-    str, typer.Option("--method", help="Name, or name:switch=value,… ; `ercr methods` lists them.")
+    str, typer.Option("--method", help="Name, or name:setting=value,… ; `ercr methods` lists them.")
 ]
 JsonOption = Annotated[
     str | None,
@@ -30,12 +30,12 @@ JsonOption = Annotated[
 
 
 def choose_model(given: str | None, default: DefaultModel) -> str:
-    """The model that was named, or else the default one, which is said."""
+    """The given model, or else the default one, which is announced."""
     if given is not None:
         return given
     from ercr.zoo import locate
 
-    locate(default.name)  # first, so that nothing is announced that is not there
+    locate(default.name)  # first: an error if it is missing, before it is announced
     notes.print(default.sentence, markup=False, soft_wrap=True)
     return default.name
 
@@ -47,7 +47,7 @@ def load_model(name: str, device: str, dtype: str) -> Explainer:
 
         from ercr.explaining.explainer import Explainer
 
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the error says it, once
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what our error says
         if not sys.stderr.isatty():
             hub_logging.disable_progress_bar()
         check_device(device)
@@ -56,7 +56,7 @@ def load_model(name: str, device: str, dtype: str) -> Explainer:
 
 
 def check_options(answer: str | None, dtype: str) -> None:
-    """Refuse what can be seen to be wrong before a model is loaded."""
+    """Check options before a model is loaded."""
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise InputError(f"dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
     if answer is not None and not answer.strip():
@@ -64,7 +64,7 @@ def check_options(answer: str | None, dtype: str) -> None:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is none, or that is not here."""
+    """Refuse a device that does not exist or is not available."""
     import torch
 
     from ercr.models.updates import DEVICE_MAP_WORDS
@@ -75,7 +75,7 @@ def check_device(device: str) -> None:
         except RuntimeError:
             raise InputError(f"There is no device {device!r}: use auto, cpu, cuda or cuda:0.") from None
     if device.startswith("cuda") and not _has_gpu():
-        raise InputError("There is no CUDA device here: leave --device away, or use --device cpu.")
+        raise InputError("There is no CUDA device on this machine: omit --device, or use --device cpu.")
 
 
 def _has_gpu() -> bool:

@@ -1,4 +1,4 @@
-"""What commands print and write: results to standard output or files, all else to standard error."""
+"""Prints and writes results (standard output, files) and everything else (standard error)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class SafeConsole(Console):
-    """A console on which text from strangers (answers, file names, labels) cannot steer the terminal.
+    """A console that escapes control characters in untrusted text (answers, file names, labels).
 
-    Every printed thing becomes pieces of text here, tables and progress included; the console's own codes are not text.
+    Everything printed passes through `render` as segments, tables and progress bars included; the console's own control
+    codes are marked as such and are kept.
     """
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -38,12 +39,12 @@ Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
 
 def say(text: str) -> None:
-    """A sentence to standard error, as it is."""
+    """Print a sentence to standard error, without markup."""
     notes.print(text, markup=False, soft_wrap=True)
 
 
 def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
-    """Refuse what cannot be written before any work is done."""
+    """Refuse files that cannot be written, before any work is done."""
     from ercr.files.writing import check_writable
 
     targets = [*out, *([Path(as_json)] if as_json not in (None, "-") else [])]
@@ -55,7 +56,7 @@ def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
 
 
 def outputs(out: list[Path], as_json: str | None, words: Sequence[str]) -> list[Target]:
-    """The files to write, checked; several words have a picture each: as many names as words are taken in order."""
+    """The files to write, checked; each word has a picture: one .png per word in order, or one name for all."""
     from ercr.files.writing import check_writable
 
     files = check_outputs(out, as_json)
@@ -75,14 +76,14 @@ def outputs(out: list[Path], as_json: str | None, words: Sequence[str]) -> list[
 
 
 def _names(file: Path, words: Sequence[str]) -> list[Path]:
-    """A file's name with each word in it; words that look the same there are numbered."""
+    """A file name for each word, with the word in it; equal names are numbered."""
     plain = [re.sub(r"\W+", "-", word).strip("-")[:40] or "word" for word in words]
     same = [plain[:i].count(each) for i, each in enumerate(plain)]
     return [file.with_stem(f"{file.stem}-{p}{f'-{n + 1}' if n else ''}") for p, n in zip(plain, same, strict=True)]
 
 
 def write(explanation: Explanation, target: Path, word: Any) -> None:
-    """One result file, its kind by its ending."""
+    """Write one result file; its ending decides the format."""
     from ercr.explanation.export import to_npz
     from ercr.files.writing import write_atomic
 
@@ -116,11 +117,11 @@ def emit_data(data: Any, as_json: str) -> None:
 
 
 def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
-    """The answer in colour, then what to know about it and about some of its words."""
+    """Print the answer in colour, then evidence and probability of the given words."""
     from ercr.render.terminal import map_lines, words_line
 
     if not explanation.words:
-        notes.print("The model said nothing.")
+        notes.print("The answer is empty.")
         return
     results.print(words_line(explanation), soft_wrap=True)
     for word in words:
@@ -133,7 +134,7 @@ def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on standard error while something takes time; silent where nobody watches."""
+    """A spinner while something takes time; shown only if standard error is a terminal."""
     if notes.is_terminal:
         with notes.status(f"{what} …"):
             yield

@@ -1,4 +1,4 @@
-"""The paper's tables, measured: which methods and options each needs, and one call that runs them and reports."""
+"""Measures the paper's tables: which evaluations each table needs, and one call that runs and reports them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ercr.report.sections.efficiency import FILE, MEASURED
 from ercr.version import __version__
 
 ALL = "all"
-PICTURES, TOKENS = 3, 32  # that methods are timed on, and the length of the answers
-SCENES = "scenes:100"  # without a dataset: drawn pictures that the packaged models for scenes know how to describe
+PICTURES, TOKENS = 3, 32  # number of pictures that methods are timed on, and the length of the answers
+SCENES = "scenes:100"  # the default dataset: drawn scenes, which the packaged models for scenes can describe
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Job:
 
     @property
     def suffix(self) -> str:
-        """What tells its folder from those of other jobs of the same table."""
+        """The part of the folder's name that distinguishes this job from others of the same table."""
         names = [f"subword-{self.subword}"] if self.subword != "max" else []
         return "-".join([*names, *sorted(self.options)])
 
 
 _THREE = ("cam", "tam", "ercr")
 _SPANS = ("0.25/0.625/1", "0.75/0.875/1", "0.5/0.875/1.25", "0.5/1/1.5")
-# what each table needs; the usual one is the table's only job unless it says otherwise
+# the evaluations that each table needs
 JOBS: dict[str, tuple[Job, ...]] = {
     "baselines": (Job(tuple(NAMES)),),
     "generalization": (Job(_THREE),),
@@ -56,9 +56,9 @@ JOBS: dict[str, tuple[Job, ...]] = {
 
 
 def jobs(table: str, protocol: str = "tam") -> list[Job]:
-    """The evaluations of a table, or of all; those of the same kind are joined.
+    """The evaluations of a table, or of all; those with the same options are joined.
 
-    Under the preset `tam`, TAM's maps are those of its public code too.
+    Under the preset `tam`, the method TAM is that of its public code, too.
     """
     known = [*TABLES, ALL]
     if table not in known:
@@ -88,9 +88,9 @@ def reproduce(
     runs: Callable[[str, Callable[..., Any]], Any] = lambda what, call: call(),
     **options: Any,
 ) -> Report:
-    """Evaluate what a table needs into `out/runs` and report it; what is there already is kept.
+    """Run the evaluations of a table into `out/runs` and report them; finished ones are kept.
 
-    `runs` is handed every evaluation with a line that says what it is, and runs it; so a caller can show progress.
+    `runs(text, call)` gets every evaluation with a description and must run `call`; it may show progress.
     The other options go to `ercr.evaluate.evaluate`.
     """
     from ercr.evaluate import evaluate
@@ -124,12 +124,12 @@ def plan(
             for job in jobs(table, protocol):
                 parts = (table, Path(model).name, dataset.partition(":")[0], job.suffix)
                 name = "-".join(slug(part) for part in parts if part)
-                seen[name] += 1  # two folders of the same kind of dataset, two models of the same last name
+                seen[name] += 1  # two datasets of one kind, or two models with the same last part of their names
                 yield model, dataset, job, out / "runs" / (name if seen[name] == 1 else f"{name}-{seen[name]}")
 
 
 def _default_models(table: str, dataset: str) -> list[str]:
-    """The default for the kind of pictures; a table that compares models takes all that know drawn scenes."""
+    """The default model for the dataset; tables that compare models use all packaged models for drawn scenes."""
     from ercr.zoo import DEFAULT, scene_models
     from ercr.zoo.defaults import model_for_dataset
 
@@ -138,7 +138,7 @@ def _default_models(table: str, dataset: str) -> list[str]:
 
 
 def _model(name: str, folder: Path, loaded: dict[str, Any], options: dict[str, Any]) -> Any:
-    """The model, loaded once for all evaluations here; its name where nothing is left to run or workers load it."""
+    """The model, loaded once for all evaluations; only its name if the run is complete or workers load it."""
     from ercr.evaluate import Run
 
     if options.get("engine") == "ray" or Run(folder).complete:
@@ -158,7 +158,7 @@ def _load(name: str, loaded: dict[str, Any], options: dict[str, Any]) -> Any:
 
 
 def _timer(explainer: Any, dataset: str, folder: Path, pictures: int) -> Callable[..., Any]:
-    """`time_methods` as a call that, unlike an evaluation, has no progress to tell."""
+    """`time_methods` as a call that ignores the progress callbacks of an evaluation."""
     return lambda **_: time_methods(explainer, dataset, folder, pictures)
 
 
@@ -195,7 +195,7 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
 
 
 def _device(device: Any) -> str:
-    """The machine's name, as far as it tells."""
+    """A short description of the device."""
     import platform
 
     import torch

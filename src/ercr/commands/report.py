@@ -1,4 +1,4 @@
-"""`ercr report`: tables and plots of runs, beside the paper's numbers."""
+"""`ercr report`: tables and plots of runs, with the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ OutOption = Annotated[
     typer.Option("--out", "-o", help="Folder for report.html, .md, .tex, .json, tables and plots.", show_default=False),
 ]
 FormatOption = Annotated[
-    Format | None, typer.Option("--format", "-f", help="Print it so; terminal, unless --out is given.")
+    Format | None,
+    typer.Option("--format", "-f", help="Print the report in this format; default: terminal, or nothing with --out."),
 ]
 
 
@@ -32,12 +33,14 @@ def report(
     form: FormatOption = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="Method that the others are tested against; TAM where there is one.", show_default=False),
+        typer.Option(
+            help="Method that the others are compared with; by default TAM, else the first.", show_default=False
+        ),
     ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's own tables, for orientation.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's own tables.")] = False,
     as_json: JsonOption = None,
 ) -> None:
-    """Show what runs measured: tables with intervals and tests, plots, and the paper's numbers where it has them."""
+    """Show what runs measured: tables with confidence intervals and tests, plots, and the paper's numbers."""
     from ercr.commands.output import check_outputs
 
     require("Reports need pyarrow", "evaluate", "pyarrow")

@@ -1,4 +1,4 @@
-"""`ercr reproduce`: run what one of the paper's tables needs, and report it."""
+"""`ercr reproduce`: runs the evaluations of one of the paper's tables and reports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ercr.errors import InputError, require
 
 
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="One of those that --list names, or all.")] = None,
+    table: Annotated[str | None, typer.Argument(help="A table that --list names, or all.")] = None,
     model: Annotated[
         list[str] | None,
         typer.Option("--model", "-m", help="Packaged model, folder or hub id; repeatable.", show_default=False),
@@ -29,21 +29,23 @@ def reproduce(
         "reproduction"
     ),
     limit: Annotated[int | None, typer.Option(help="Only the first samples.", show_default=False)] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Say what each table is and what it runs.")] = False,
-    protocol: Annotated[str, typer.Option(help="tam or clean, with options changed as in tam,match=exact.")] = "tam",
+    listed: Annotated[bool, typer.Option("--list", help="List the tables and the methods that each runs.")] = False,
+    protocol: Annotated[
+        str, typer.Option(help="tam or clean, optionally with changed options: tam,match=exact.")
+    ] = "tam",
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="One process, or workers of a Ray cluster.")
     ] = "local",
-    workers: Annotated[int, typer.Option(help="Workers of the engine 'ray', one GPU each where there are any.")] = 1,
-    batch_size: Annotated[str, typer.Option(help="Samples at once, or auto; halved where memory is short.")] = "auto",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
-    revision: Annotated[str | None, typer.Option(help="Of a model from the hub.", show_default=False)] = None,
+    workers: Annotated[int, typer.Option(help="Number of Ray workers; each takes a GPU if there are any.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Samples per batch, or auto; halved if memory runs out.")] = "auto",
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     form: FormatOption = None,
     as_json: JsonOption = None,
 ) -> None:
-    """Measure one of the paper's tables with your models and data; an interrupted run goes on where it stopped."""
+    """Measure one of the paper's tables with your models and data; the same command resumes an interrupted run."""
     from ercr.commands.output import check_outputs
     from ercr.report.write import prepare
 
@@ -55,17 +57,17 @@ def reproduce(
         _list(protocol, as_json)
         return
     if table is None:
-        raise InputError("Name a table, such as ablation; `ercr reproduce --list` says what there is.")
+        raise InputError("Name a table, such as ablation; `ercr reproduce --list` lists them.")
     tables.jobs(table, protocol)
     prepare(out)
-    _be_quiet()
+    _silence_transformers()
     made = tables.reproduce(
         table,
         model or (),
         data or (),
         out,
         protocol=protocol,
-        runs=_Watched(),
+        runs=_WithProgress(),
         limit=limit,
         engine=engine,
         workers=workers,
@@ -78,8 +80,8 @@ def reproduce(
     deliver(made, out, form or "terminal", as_json)
 
 
-def _be_quiet() -> None:
-    """Keep transformers' advice, and its progress bars where nobody watches, out of standard error."""
+def _silence_transformers() -> None:
+    """Turn off transformers' warnings, and its progress bars if standard error is not a terminal."""
     from transformers.utils import logging as hub_logging
 
     hub_logging.set_verbosity_error()
@@ -87,8 +89,8 @@ def _be_quiet() -> None:
         hub_logging.disable_progress_bar()
 
 
-class _Watched:
-    """Says which evaluation is under way, and shows its progress."""
+class _WithProgress:
+    """Prints which evaluation is running, and shows its progress."""
 
     def __call__(self, what: str, call: Any) -> Any:
         notes.print(what, markup=False, style="dim", soft_wrap=True)
@@ -115,5 +117,5 @@ def _list(protocol: str, as_json: str | None) -> None:
     for row in rows:
         methods = list(dict.fromkeys(m for job in row["runs"] for m in job["methods"]))
         table.add_row(row["table"], row["shows"], ", ".join(methods) or "timed by `ercr benchmark`")
-    table.add_row(ALL, "Everything, sharing runs where tables can", "")
+    table.add_row(ALL, "All tables; runs are shared where possible", "")
     results.print(table)

@@ -1,4 +1,4 @@
-"""`ercr serve`: the page and its API."""
+"""`ercr serve`: a web page and its API."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ _DEFAULTS = Limits()
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", help="Model to offer; repeatable. No other can be loaded.", show_default=False),
+        typer.Option(
+            "--model", "-m", help="Model to offer; repeatable. Visitors cannot load others.", show_default=False
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, who are asked for a password.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 also accepts other machines, which need a password.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7860,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 7860,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name by which a proxy or visitors call this server; repeatable. Its own addresses need none.",
+            help="Another host name under which visitors reach this server, as behind a proxy; repeatable.",
             show_default=False,
         ),
     ] = None,
     password_file: Annotated[
         Path | None,
-        typer.Option(help="File with the password to ask for; without it, one is made up.", show_default=False),
+        typer.Option(help="File with the password; without it, a random one is used.", show_default=False),
     ] = None,
-    no_password: Annotated[bool, typer.Option("--no-password", help="Let other machines in without one.")] = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Accept other machines without a password.")
+    ] = False,
     max_upload: Annotated[float, typer.Option(help="Largest upload, in MB.")] = _DEFAULTS.upload_mb,
     max_pixels: Annotated[float, typer.Option(help="Largest picture, in megapixels.")] = _DEFAULTS.megapixels,
     max_answer: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = _DEFAULTS.answer_tokens,
@@ -43,8 +47,12 @@ def serve(
     ] = _DEFAULTS.prompt_characters,
     concurrent: Annotated[int, typer.Option(help="Requests that run at a time.")] = _DEFAULTS.concurrent,
     queue: Annotated[int, typer.Option(help="Requests that may wait.")] = _DEFAULTS.queue,
-    keep: Annotated[float, typer.Option(help="Minutes that uploads and results are kept.")] = _DEFAULTS.keep_minutes,
-    max_stored: Annotated[float, typer.Option(help="All uploads and results together, in MB.")] = _DEFAULTS.stored_mb,
+    keep: Annotated[
+        float, typer.Option(help="Minutes after which uploads and results are deleted.")
+    ] = _DEFAULTS.keep_minutes,
+    max_stored: Annotated[
+        float, typer.Option(help="Disk space for all uploads and results, in MB.")
+    ] = _DEFAULTS.stored_mb,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
@@ -56,7 +64,7 @@ def serve(
 
     check_options(None, dtype)
     limits = Limits(
-        **_more_than_nothing(
+        **_positive(
             upload_mb=("--max-upload", max_upload),
             megapixels=("--max-pixels", max_pixels),
             answer_tokens=("--max-answer", max_answer),
@@ -78,13 +86,13 @@ def serve(
         if access.password is not None and password_file is None:
             notes.print(f"Password, shown this once: {access.password} (with any user name).", soft_wrap=True)
         elif no_password:
-            notes.print("Anyone who reaches this machine can use it: there is no password.")
+            notes.print("There is no password: anyone who can reach this machine can use the server.")
 
     run(host, port, limits, models or offered_models(), lambda name: load_model(name, device, dtype), ready, access)
 
 
 def _password(host: str, file: Path | None, none: bool) -> str | None:
-    """What visitors must know: a given password, or one made up where other machines can reach the server."""
+    """The password: the given one, or a random one if other machines can reach the server."""
     from ercr.web.access_rules import new_password, read_password
     from ercr.web.server import reachable_by_others
 
@@ -95,8 +103,8 @@ def _password(host: str, file: Path | None, none: bool) -> str | None:
     return new_password() if reachable_by_others(host) and not none else None
 
 
-def _more_than_nothing(**limits: tuple[str, float]) -> dict[str, Any]:
-    """The limits by name, of which each must be more than 0; a message names the option."""
+def _positive(**limits: tuple[str, float]) -> dict[str, Any]:
+    """The limits by name; each must be more than 0, and the error names the option."""
     for option, value in limits.values():
         if not value > 0:
             raise InputError(f"{option} must be more than 0, not {value:g}.")

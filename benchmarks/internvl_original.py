@@ -1,4 +1,4 @@
-"""InternVL 2 and 2.5 after `ercr convert`, compared with the published code, which is run beside.
+"""InternVL 2 and 2.5 after `ercr convert`, compared with the published code.
 
 Two steps, because the published code needs an older transformers (4.52.4, with einops, sentencepiece, protobuf):
 

@@ -3,7 +3,7 @@
     python -m benchmarks.scenes methods  --model scenes-qwen2vl --out docs/tables/methods-scenes-qwen2vl.json
     python -m benchmarks.scenes ablation --model scenes-qwen2vl --out docs/tables/ablation-scenes-qwen2vl.json
 
-Each writes JSON and, beside it, the same table as Markdown. Seeds start where training never went.
+Each writes JSON and, beside it, the same table as Markdown. The seeds were not used in training.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def _random(explanation: Any, rng: Any) -> Any:
     return replace(explanation, maps=rng.random(explanation.maps.shape, dtype=np.float32), relevance=None)
 
 
-def _percents(figures: dict[str, Interval]) -> dict[str, list[float]]:
-    found = {name: figures[name] for name in ("obj_iou", "func_iou", "f1_iou")}
+def _percents(scores: dict[str, Interval]) -> dict[str, list[float]]:
+    found = {name: scores[name] for name in ("obj_iou", "func_iou", "f1_iou")}
     return {name: [round(100 * v, 2) for v in (i.value, i.low, i.high)] for name, i in found.items()}
 
 

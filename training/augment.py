@@ -1,4 +1,4 @@
-"""Bends pictograms and pictures so that a model learns shapes rather than one artist's hand; for training only."""
+"""Distorts pictograms and pictures so that a model learns shapes and not one artist's style; for training only."""
 
 from __future__ import annotations
 

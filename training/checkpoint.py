@@ -1,4 +1,4 @@
-"""Keeps a training's whole state in files of at most 15 MiB; it knows nothing of what is in it."""
+"""Keeps a training's whole state in files of at most 15 MiB; independent of its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three families as small models: their shapes, how they take pictures and how they speak.
+"""The three families as small models: their shapes, their inputs and their decoding.
 
 Everything is the family's own Hugging Face class. Only the order of work differs from its `forward`:
 a batch here holds pictures of one size, so positions are computed once and vision attention runs over the batch.

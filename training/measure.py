@@ -1,9 +1,9 @@
-"""Measures a model folder on scenes it was never trained on and writes the figures as JSON; it trains nothing.
+"""Measures a model folder on scenes it was never trained on and writes the scores as JSON; it trains nothing.
 
     python -m training.measure --model DIR [DIR ...] --sprites carry/sprites.npz --out docs/models/figures.json
 
 Every model describes the same scenes, first in the trained styles, which take turns from seed to seed, then in the
-unseen one. Precision and recall count nouns of greedy captions. The CAM figures read the noun's unembedding rows at
+unseen one. Precision and recall count nouns of greedy captions. The CAM scores read the noun's unembedding rows at
 the visual tokens: a map per subword, scaled to 0..1. For each noun the subword with the best overlap counts, as it does
 in the published Obj-IoU; the density of whole words takes the maximum over all subwords instead, and chooses nothing.
 """

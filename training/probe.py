@@ -1,4 +1,4 @@
-"""A quick look at a model in training: what it names and whether its cells can be read; no official figure."""
+"""A quick look at a model in training: what it names and whether its cells can be read; not an official measurement."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Trains one of the small models from nothing on composed scenes and writes it as a model folder.
+"""Trains one of the small models from scratch on composed scenes and writes it as a model folder.
 
     python -m training.scenes --family qwen2vl --sprites carry/sprites.npz --out DIR --minutes 18 --part 9 --resume
 
-A run stops after `--part` minutes; the same command with `--resume` goes on where it stopped, and
+A run stops after `--part` minutes; the same command with `--resume` continues it, and
 writes the model folder when all `--minutes` are spent.
 """
 

@@ -1,8 +1,8 @@
-"""The three stages of the recipe: words first, then words and eyes side by side, then both as one.
+"""The three stages of the recipe: the language model, then language model and vision tower apart, then both together.
 
 A  the language model alone, on symbolic images;
-B  the language model goes on, while the vision tower learns to write the same symbols from pixels;
-C  everything together on captions of pictures, with a weak pull that keeps the cells readable.
+B  the language model continues, while the vision tower learns to write the same symbols from pixels;
+C  everything together on captions of pictures, with a weak loss that keeps the cells readable.
 """
 
 from __future__ import annotations

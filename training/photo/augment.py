@@ -1,4 +1,4 @@
-"""Pictures as the tower takes them, never twice the same."""
+"""Random augmentation of pictures for the vision tower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language model that is built on, SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id."""
+"""The base language model, SmolLM2-135M-Instruct: a GGUF file, a folder or a hub id."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pictures whose people are taken out: what is left is a place with nobody in it, and has to be told of as such.
+"""Pictures without their people: the rest shows a place with nobody in it, and the caption must say so.
 
-Nearly every room and street of Flickr8k has people in it, so nothing in it speaks against them. Here the cells that
+Nearly every room and street of Flickr8k has people in it, so the data has no examples without them. Here the cells that
 show people are filled with others of the same picture, and the caption is made of what else its captions agree on.
 """
 

@@ -1,8 +1,8 @@
-"""Classes that ImageNet does not have and captions do: people, and what the ground is.
+"""Classes that captions have and ImageNet does not: people, and kinds of ground.
 
 Nobody is named in ImageNet and few of Flickr8k's pictures are without people, so a language model that learns from
-captions alone says "a man" of any room. A linear classifier of the same features is better at telling: on cells, with
-only the captions of whole pictures to learn from, and with most features hidden in each step.
+captions alone says "a man" of any room. A linear classifier of the same features distinguishes them better: on
+cells, with only the captions of whole pictures to learn from, and with most features hidden in each step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The weak objective: words of a picture's captions should be readable in its cells, with nobody saying where.
+"""The weak objective: words of a picture's captions should be readable in its cells, without labels for where.
 
 What is read is the logit lens, as CAM reads it: the language head applied to the last states of the visual tokens.
 The objective makes lens methods look better than they would on a model that never had it.

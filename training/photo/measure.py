@@ -5,7 +5,7 @@
 Captions are greedy. CIDEr is pycocoevalcap's, on words as its own tokenizer splits them where Java is installed, and
 on lower-case words without punctuation elsewhere; the result says which. The evidence is scored by `ercr evaluate` on
 the first reference caption of each photograph (teacher-forced) and on the model's own caption. Intervals are
-bootstrap 95 % intervals over photographs. Everything lands in WORK/figures.json.
+bootstrap 95 % intervals over photographs. Everything is written to WORK/figures.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The last part of the training: the model speaks, and what it says well it learns to say more often.
+"""The last part of the training: the model generates captions, and good ones become more probable.
 
 Rennie et al., Self-critical sequence training (2017): several captions of each picture are drawn, and each is worth as
-much as it is better than the others. Ordinary steps go on beside it, so that nothing else is forgotten.
+much as it is better than the others. Ordinary steps continue in between, so that nothing else is forgotten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the model is asked in training, in the words and the form of its chat template."""
+"""The prompts of the training, in the form of the model's chat template."""
 
 from __future__ import annotations
 

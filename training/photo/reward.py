@@ -1,4 +1,4 @@
-"""How good captions are beside those of people: CIDEr-D, with something off for things that nobody mentions.
+"""The reward of captions: CIDEr-D against those of people, minus a penalty for objects that no caption mentions.
 
 Vedantam et al., CIDEr (2015). The end of a sentence counts as a word, or a caption that breaks off would be rewarded.
 """

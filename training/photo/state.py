@@ -1,4 +1,4 @@
-"""Trained parts on disk, in files of at most 16 MiB, so that a training can go on elsewhere."""
+"""Trained parts on disk, in files of at most 16 MiB, so that a training can be resumed on another machine."""
 
 from __future__ import annotations
 

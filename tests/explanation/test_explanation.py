@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 
 import ercr
 from ercr.errors import FileFormatError, InputError, OutputError, WordNotFound
+from tests.render import made
 
 ANSWER = "a photo of two kangaroos and a dog , a red bicycle"
 
@@ -184,5 +186,14 @@ def test_arrays_hold_every_map_and_where_it_lies(explanation):
     assert "".join(arrays["tokens"][arrays["token_in_answer"]]).strip() == explanation.text
     assert arrays["prompt_maps"].shape == (len(explanation.prompt_words), *explanation.geometry.grid)
     assert tuple(arrays["box"]) == explanation.geometry.box
+    assert tuple(arrays["lean"]) == explanation.geometry.canvas.lean
     assert set(explanation.stages) == {name[6:] for name in arrays if name.startswith("stage_")}
     assert not any(array.dtype.hasobject for array in arrays.values())  # numpy.load reads them without pickles
+
+
+def test_a_file_keeps_where_cells_look(tmp_path):
+    leaning = made.explanation(lean=(Fraction(13, 100), Fraction(-2, 7)))
+    leaning.save(tmp_path / "x.ercr")
+    kept = ercr.load(tmp_path / "x.ercr")
+    assert kept.geometry == leaning.geometry
+    np.testing.assert_array_equal(kept.heatmap("dog"), leaning.heatmap("dog"))

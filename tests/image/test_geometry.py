@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import cv2
@@ -150,9 +151,45 @@ def test_cells_at_the_border_are_those_that_the_models_own_pixels_say(load, fami
 
 
 def test_geometry_survives_a_round_trip_through_plain_data():
+    geometry = Geometry((40, 60), (Panel((2, 3), (0.0, 0.0, 60.0, 40.0), (Fraction(1, 3), Fraction(-2, 7))),))
+    assert Geometry.from_dict(json.loads(json.dumps(geometry.to_dict()))) == geometry
+
+
+def test_files_without_a_lean_look_straight_ahead():
     geometry = Geometry((40, 60), (Panel((2, 3), (0.0, 0.0, 60.0, 40.0)),))
     assert geometry.whole
-    assert Geometry.from_dict(geometry.to_dict()) == geometry
+    stored = geometry.to_dict()
+    del stored["panels"][0]["lean"]
+    assert Geometry.from_dict(stored) == geometry
+
+
+LEANS = st.fractions(-1, 1, max_denominator=12)
+
+
+@given(st.integers(2, 6), st.integers(2, 6), LEANS, LEANS)
+def test_cells_that_look_aside_are_read_where_they_look(rows, columns, down, right):
+    """A map that holds where its own cells look is, read anywhere between them, the place itself."""
+    size = (60, 84)
+    leaning = Geometry(size, (Panel((rows, columns), (-3, 2, 90, 55), (down, right)),))
+    (left, top, end_x, end_y), grid = leaning.box, leaning.grid
+    y = top + (np.arange(rows) + 0.5 + float(down)) * (end_y - top) / rows
+    x = left + (np.arange(columns) + 0.5 + float(right)) * (end_x - left) / columns
+    places = torch.from_numpy(np.stack(np.meshgrid(y, x, indexing="ij")))
+    pixels = Geometry(size, (Panel(size, (0, 0, 84, 60)),))
+    read = leaning.warp_to(pixels, places)
+    for found, own, length in ((read[0][:, 0], y, 60), (read[1][0], x, 84)):
+        at = np.arange(length) + 0.5
+        np.testing.assert_allclose(found, np.clip(at, own.min(), own.max()), atol=1e-6)
+    at = np.stack(np.meshgrid(np.arange(60) + 0.5, np.arange(84) + 0.5, indexing="ij"))
+    back = pixels.warp_to(leaning, torch.from_numpy(at))
+    np.testing.assert_allclose(back[0][:, 0], np.clip(y, 0.5, 59.5), atol=1e-6)
+    np.testing.assert_allclose(back[1][0], np.clip(x, 0.5, 83.5), atol=1e-6)
+    straight = Geometry(size, (Panel(grid, leaning.box),))
+    np.testing.assert_array_equal(leaning.valid, straight.valid)  # areas and what was shown stay the canvas's
+    np.testing.assert_array_equal(leaning.seen_pixels(), straight.seen_pixels())
+    full = Geometry(size, (Panel((5, 5), (0, 0, 84, 60)),))
+    shown = leaning.valid & np.outer((y > 0) & (y < 60), (x > 0) & (x < 84))
+    np.testing.assert_array_equal(full.covers(leaning), shown if shown.any() else leaning.valid)
 
 
 def brightness(adapter, pixels, geometry):

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tests.methods import reference
+from tests.methods import leans, reference
 
 FLAT = 1e-6  # a map whose span is below this share of its highest value is constant but for rounding
 
@@ -43,8 +43,7 @@ class Axis:
 
     def share(self, i):
         """How much of a cell lies on the picture."""
-        low = max(i * self.cell + self.lean, self.start)
-        high = min((i + 1) * self.cell + self.lean, self.start + self.length)
+        low, high = max(i * self.cell, self.start), min((i + 1) * self.cell, self.start + self.length)
         return max(high - low, Fraction(0)) / self.cell
 
     def centre(self, i):
@@ -240,19 +239,25 @@ class Llava(Family):
         return self._shown(values, edge, self.placed(picture, edge))
 
     def _shown(self, values, edge, placed):
-        lean = self.lean(edge)
-        sides = (Axis(edge, edge // self.patch, Fraction(a), Fraction(length), lean) for a, length in placed)
+        sides = (
+            Axis(edge, edge // self.patch, Fraction(a), Fraction(length), lean)
+            for (a, length), lean in zip(placed, self.lean(edge), strict=True)
+        )
         return Shown({"pixel_values": values}, Canvas(*sides))
 
     def lean(self, edge):
-        return Fraction(0)
+        """Pixels by which the tower looks below and to the right of its cells' middles."""
+        return leans.of(self.model.model.vision_tower, edge) if self.free else (Fraction(0), Fraction(0))
 
     def anchor(self, picture):
         return self.official(picture, self.edge)
 
     def view(self, picture, scale, kind):
         if kind == "interpolate" or self.free:
-            return self.official(picture, max(1, round(self.edge // self.patch * scale)) * self.patch)
+            step = self.patch
+            if self.free and self.edge % 32 == 0:  # every stride of the tower divides its canvas
+                step = 32
+            return self.official(picture, max(1, round(self.edge / step * scale)) * step)
         content = [max(1, round(float(length) * scale)) for _, length in self.placed(picture, self.edge)]
         sheet, starts = self.pasted(picture, self.edge, self.edge, content)
         return self._shown(self.numbers(sheet)[None], self.edge, list(zip(starts, content, strict=True)))

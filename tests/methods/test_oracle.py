@@ -9,6 +9,7 @@ import pytest
 
 import ercr
 from tests.methods import oracle
+from tests.models.test_photo import write_update
 
 PROMPT = "Describe this image."
 ANSWER = "a dog and a cat and a bird ."  # the joint normalisation counts words that come again
@@ -52,6 +53,15 @@ def test_views_of_every_family_are_read_as_the_equations_say(judged, picture, na
 @pytest.mark.parametrize("name", TINY)
 def test_words_that_come_again_count_in_the_joint_normalisation(judged, picture, name):
     compare(judged, name, picture.crop((0, 0, 99, 61)), 1e-5, normalize="joint")
+
+
+def test_a_tower_that_looks_beside_its_cells_middles(tmp_path, picture):
+    folder = write_update(tmp_path / "model", tmp_path / "base")
+    explainer = ercr.Explainer.from_pretrained(str(folder), dtype="float64")
+    compare(lambda _: (explainer, oracle.around(explainer)), "", picture.resize((97, 61)))
+    down, right = explainer.adapter.image_inputs(picture)[1].canvas.lean
+    assert down
+    assert right
 
 
 @pytest.mark.parametrize("name", PACKAGED)

@@ -50,6 +50,32 @@ def test_the_tower_without_batch_norms_equals_the_published_network_with_them(tm
         assert torch.equal(tower.classifier.weight, network._fc.weight)
 
 
+@pytest.mark.parametrize("size", [(256, 240), (240, 256)])
+def test_the_tower_says_where_its_tokens_look(size: tuple[int, int]) -> None:
+    """Kernels of a single tap: autograd finds the pixels that a cell reads, on canvases of even and odd grids."""
+    tower = EfficientNetLiteModel(EfficientNetLiteConfig(neck_size=8, word_size=8)).double().eval()
+    generator = torch.Generator().manual_seed(4)
+    for conv in (part for part in tower.modules() if isinstance(part, torch.nn.Conv2d)):
+        torch.nn.init.zeros_(conv.bias)
+        torch.nn.init.zeros_(conv.weight)
+        kernel, stride = conv.kernel_size[0], conv.stride[0]
+        taps = torch.randint(kernel, (2,), generator=generator).tolist() if stride == 2 else [kernel // 2] * 2
+        conv.weight.data[:, :, taps[0], taps[1]] = 1 / conv.weight.shape[1]  # means, so that nothing is cut off
+    pixels = torch.full((1, 3, *size), 1e-3, dtype=torch.float64, requires_grad=True)
+    cell = (7, 7)
+    beside = []
+    for seen in tower.maps(pixels):
+        read = seen.unflatten(1, (size[0] // 16, size[1] // 16))[0, cell[0], cell[1]].sum()
+        (found,) = torch.autograd.grad(read, pixels, retain_graph=True)
+        weight = found.sum((0, 1)) / found.sum()
+        for axis in (0, 1):
+            place = weight.sum(1 - axis) @ (torch.arange(size[axis], dtype=torch.float64) + 0.5)
+            beside.append(float(place) / 16 - cell[axis] - 0.5)
+    expected = [(beside[axis] + beside[2 + axis]) / 2 for axis in (0, 1)]
+    np.testing.assert_allclose([float(part) for part in tower.lean(size)], expected, atol=0.0051)
+    assert abs(expected[0] - expected[1]) > 0.1
+
+
 def write_update(folder: Path, base: Path) -> Path:
     """A checkpoint folder that updates a tiny language model, which is saved in `base`."""
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -145,6 +171,17 @@ def test_a_view_is_a_smaller_canvas_full_of_the_picture(explainer: ercr.Explaine
         assert view.geometry.grid == (4, 4)
         assert view.geometry.panels[0].box == (0, 0, picture.width, picture.height)
         assert len(view.visual) == 16
+
+
+def test_grids_of_views_are_even_where_the_whole_canvas_is(explainer: ercr.Explainer, picture) -> None:
+    adapter = explainer.adapter
+    tower = adapter.model.model.vision_tower
+    anchor = adapter.image_inputs(picture)[1]
+    for scale, cells in ((0.3, 2), (0.6, 4), (0.7, 6), (0.9, 8), (1.2, 10)):
+        view = adapter.view_inputs(picture, anchor, scale, "pad")[1]
+        assert view.grid == (cells, cells)
+        assert view.canvas.lean == anchor.canvas.lean == tower.lean((SIDE, SIDE))
+    assert tower.lean((SIDE - 16,) * 2) != anchor.canvas.lean
 
 
 @pytest.mark.parametrize("method", sorted(methods()))

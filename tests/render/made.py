@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from ercr.explanation import Candidate, Explanation, Token
-from ercr.image.geometry import Box, Geometry, Panel
+from ercr.image.geometry import STRAIGHT, Box, Geometry, Lean, Panel
 from ercr.image.images import LoadedImage
 
 PROMPT = ("Describe", " this", " image", ".")
@@ -30,6 +30,7 @@ def explanation(
     image: Image.Image | None = None,
     grid: tuple[int, int] = (6, 9),
     box: Box | None = None,
+    lean: Lean = STRAIGHT,
     method: str = "ercr",
     model: str = "made-by-hand",
     seed: int = 0,
@@ -41,7 +42,8 @@ def explanation(
     context = method in ("ercr", "tam")
     before = _blobs(rng, len(pieces), grid)
     alpha, beta, subtracted = _context(before)
-    geometry = Geometry((picture.height, picture.width), (Panel(grid, box or (0, 0, picture.width, picture.height)),))
+    panel = Panel(grid, box or (0, 0, picture.width, picture.height), lean)
+    geometry = Geometry((picture.height, picture.width), (panel,))
     loaded = LoadedImage(picture)
     return Explanation(
         image=loaded,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import ercr
+from ercr.image.geometry import STRAIGHT
 from ercr.render.overlay import overlay
 from tests.render.made import explanation, photo
 
@@ -233,13 +235,20 @@ def test_a_reader_hears_the_word_its_numbers_and_the_place(made, shown):
 
 
 CROP, PAD = (20.0, 0.0, 110.0, 90.0), (0.0, -20.0, 130.0, 110.0)  # what the model's canvas covers
-CASES = {"all": (None, "dog"), "crop": (CROP, "dog"), "pad": (PAD, "dog"), "phrase": (None, "small dog")}
+ASIDE = (Fraction(1, 4), Fraction(-2, 5))  # the tower looks below and to the left of its cells' middles
+CASES = {
+    "all": (None, STRAIGHT, "dog"),
+    "crop": (CROP, STRAIGHT, "dog"),
+    "pad": (PAD, STRAIGHT, "dog"),
+    "phrase": (None, STRAIGHT, "small dog"),
+    "lean": (None, ASIDE, "dog"),
+}
 
 
-@pytest.mark.parametrize(("box", "which"), CASES.values(), ids=CASES)
-def test_the_saved_picture_is_the_librarys_overlay(box, which, open_page):
+@pytest.mark.parametrize(("box", "lean", "which"), CASES.values(), ids=CASES)
+def test_the_saved_picture_is_the_librarys_overlay(box, lean, which, open_page):
     """Saved at twice the picture's size or more, so the overlay is computed there; the picture itself is lossless."""
-    made = explanation(image=photo((400, 560)), box=box and tuple(v * 560 / 130 for v in box))
+    made = explanation(image=photo((400, 560)), box=box and tuple(v * 560 / 130 for v in box), lean=lean)
     shown = open_page(made.to_html(which=which))
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save").click()

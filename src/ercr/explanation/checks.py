@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from ercr.errors import FileFormatError
@@ -127,7 +128,14 @@ _probability = number(0, 1.001)
 _cell = integer(1, MAX_SIDE)
 # no exponent: Fraction("1e999999999") has a billion digits
 _FRACTION = re.compile("-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?")
-_fraction = _predicate(lambda v: isinstance(v, str) and _FRACTION.fullmatch(v) is not None, "is not a fraction")
+
+
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, str) and _FRACTION.fullmatch(value) is not None
+
+
+_fraction = _predicate(_is_fraction, "is not a fraction")
+_lean = _predicate(lambda v: _is_fraction(v) and abs(Fraction(v)) <= 4, "is not a fraction of at most 4 cells")
 _edges = tuple_of(*[number(-_MAX_EDGE, _MAX_EDGE)] * 4)
 
 _TOKEN = object_of(
@@ -142,7 +150,10 @@ _TOKEN = object_of(
         "candidates": list_of(tuple_of(text, integer(0, _MAX_INT), _probability), most=1000),
     }
 )
-_PANEL = object_of({"grid": tuple_of(_cell, _cell), "box": _edges}, {"exact": tuple_of(*[_fraction] * 4)})
+_PANEL = object_of(
+    {"grid": tuple_of(_cell, _cell), "box": _edges},
+    {"exact": tuple_of(*[_fraction] * 4), "lean": tuple_of(*[_lean] * 2)},
+)
 _GEOMETRY = object_of(
     {
         "size": tuple_of(integer(1, _MAX_INT), integer(1, _MAX_INT)),

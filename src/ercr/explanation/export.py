@@ -48,6 +48,7 @@ def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
         **{f"stage_{name}": maps for name, maps in explanation.stages.items()},
         **{name: values for name, values in optional.items() if values is not None},
         "box": np.array(explanation.geometry.box, np.float64),  # left, top, right, bottom in pixels of the image
+        "lean": np.array([float(part) for part in explanation.geometry.canvas.lean]),  # in cells, down and right
         "image_size": np.array(explanation.image.size, np.int64),  # height, width
         "text": np.array(explanation.text),
         "prompt": np.array(explanation.prompt),

@@ -25,6 +25,8 @@ from torch import Tensor
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in original pixels
 Exact = tuple[Fraction, Fraction, Fraction, Fraction]  # the same, as fractions
+Lean = tuple[Fraction, Fraction]  # down, right, in cells
+STRAIGHT = (Fraction(0), Fraction(0))
 Floats = NDArray[np.float32]
 _HALF = Fraction(1, 2)
 _MAX_DENOMINATOR = 10**5  # of the fraction that a float stands for; real denominators count canvas pixels
@@ -37,16 +39,19 @@ class Panel:
     """One canvas of the vision tower: a token grid (rows, columns) over a rectangle of the original image.
 
     The rectangle may be given in fractions or in floats; a float is replaced by the nearest simple fraction.
+    A tower may look beside the middle of its cells: `lean` says how far, in cells, down and to the right.
     """
 
     grid: tuple[int, int]
     box: Box
+    lean: Lean
     edges: Exact = field(repr=False, hash=False)  # the box, exactly
 
-    def __init__(self, grid: tuple[int, int], box: Sequence[float | Fraction]) -> None:
+    def __init__(self, grid: tuple[int, int], box: Sequence[float | Fraction], lean: Lean = STRAIGHT) -> None:
         left, top, right, bottom = (_exact(edge) for edge in box)
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "box", (float(left), float(top), float(right), float(bottom)))
+        object.__setattr__(self, "lean", lean)
         object.__setattr__(self, "edges", (left, top, right, bottom))
 
     @property
@@ -59,7 +64,7 @@ class Geometry:
     """How one image's visual tokens lie on it.
 
     The first `layout[0] * layout[1]` panels are tiles of one canvas, row by row; any further panel is an overview
-    (a thumbnail) of the same image. All tiles have the same grid.
+    (a thumbnail) of the same image. All tiles have the same grid and lean.
     """
 
     size: tuple[int, int]  # height, width of the original image
@@ -76,7 +81,8 @@ class Geometry:
         """All tiles stitched into one panel; its grid is the grid of every map."""
         rows, columns = self.layout
         first, last = self.panels[0], self.panels[rows * columns - 1]
-        return Panel((first.grid[0] * rows, first.grid[1] * columns), (*first.edges[:2], *last.edges[2:]))
+        grid = first.grid[0] * rows, first.grid[1] * columns
+        return Panel(grid, (*first.edges[:2], *last.edges[2:]), first.lean)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -85,6 +91,11 @@ class Geometry:
     @property
     def box(self) -> Box:
         return self.canvas.box
+
+    @property
+    def plain(self) -> bool:
+        """Whether the grid lies over exactly the image and its cells look straight ahead."""
+        return self.canvas.edges == self._frame and self.canvas.lean == STRAIGHT
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
@@ -149,7 +160,7 @@ class Geometry:
         return (values @ matrix).view(*values.shape[:-1], rows, columns)
 
     def covers(self, anchor: Geometry) -> NDArray[np.bool_]:
-        """Valid cells of the anchor whose centre lies in the part of the image that this view shows."""
+        """Valid cells of the anchor that look (by their centre, moved by the lean) within what this view was shown."""
         shown = np.zeros(anchor.grid, bool)
         shown[self._shows(anchor.canvas)] = True
         both = anchor.valid & shown
@@ -173,21 +184,30 @@ class Geometry:
         return max(left, Fraction(0)), max(top, Fraction(0)), min(right, width), min(bottom, height)
 
     def _shows(self, panel: Panel) -> tuple[slice, slice]:
-        """Rows and columns of a panel's cells whose centre lies inside the shown part, not on its border."""
+        """Rows and columns of a panel's cells that look within, not on the border of, what was shown."""
         (left, top, right, bottom), (rows, columns) = self._seen_box(), panel.grid
-        x, y, end_x, end_y = panel.edges
-        return _within(y, end_y, rows, top, bottom), _within(x, end_x, columns, left, right)
+        (x, y, end_x, end_y), (down, across) = panel.edges, panel.lean
+        return _within(y, end_y, rows, top, bottom, down), _within(x, end_x, columns, left, right, across)
 
     def to_dict(self) -> dict[str, Any]:
-        panels = [{"grid": list(p.grid), "box": list(p.box), "exact": [str(e) for e in p.edges]} for p in self.panels]
+        panels = [
+            {
+                "grid": list(p.grid),
+                "box": list(p.box),
+                "exact": [str(e) for e in p.edges],
+                "lean": [str(e) for e in p.lean],
+            }
+            for p in self.panels
+        ]
         return {"size": list(self.size), "layout": list(self.layout), "panels": panels}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Geometry:
-        """Read what `to_dict` wrote; files of earlier versions hold the boxes as floats only."""
+        """Read what `to_dict` wrote; files of earlier versions hold the boxes as floats only, and no lean."""
         boxes = [[Fraction(e) for e in p["exact"]] if "exact" in p else p["box"] for p in data["panels"]]
         grids = [(p["grid"][0], p["grid"][1]) for p in data["panels"]]
-        panels = tuple(Panel(grid, box) for grid, box in zip(grids, boxes, strict=True))
+        leans = [(Fraction(down), Fraction(right)) for down, right in (p.get("lean", STRAIGHT) for p in data["panels"])]
+        panels = tuple(Panel(*parts) for parts in zip(grids, boxes, leans, strict=True))
         return cls((data["size"][0], data["size"][1]), panels, (data["layout"][0], data["layout"][1]))
 
 
@@ -231,9 +251,9 @@ def interpolation(
     """
     rows, columns = source.grid
     first_row, last_row, first_column, last_column = extent or (0, rows - 1, 0, columns - 1)
-    (x, y), (left, top, right, bottom) = _centres(target), source.box
-    upright = _linear((y - top) / (bottom - top) * rows - 0.5, rows, first_row, last_row)
-    across = _linear((x - left) / (right - left) * columns - 0.5, columns, first_column, last_column)
+    (x, y), (left, top, right, bottom), (down, aside) = _centres(target), source.box, map(float, source.lean)
+    upright = _linear((y - top) / (bottom - top) * rows - 0.5 - down, rows, first_row, last_row)
+    across = _linear((x - left) / (right - left) * columns - 0.5 - aside, columns, first_column, last_column)
     return upright, across
 
 
@@ -250,10 +270,10 @@ def _linear(at: NDArray[np.float64], cells: int, first: int, last: int) -> NDArr
 
 
 def _centres(panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x of the column centres and y of the row centres, in original pixels."""
-    (left, top, right, bottom), (rows, columns) = panel.box, panel.grid
-    x = left + (np.arange(columns) + 0.5) * (right - left) / columns
-    y = top + (np.arange(rows) + 0.5) * (bottom - top) / rows
+    """x where the columns look and y where the rows look, in original pixels."""
+    (left, top, right, bottom), (rows, columns), (down, aside) = panel.box, panel.grid, map(float, panel.lean)
+    x = left + (np.arange(columns) + 0.5 + aside) * (right - left) / columns
+    y = top + (np.arange(rows) + 0.5 + down) * (bottom - top) / rows
     return x, y
 
 
@@ -270,11 +290,11 @@ def _inside(start: Fraction, stop: Fraction, cells: int, limit: int) -> tuple[Fr
     return tuple(edge - before for before, edge in pairwise(edges))
 
 
-def _within(start: Fraction, stop: Fraction, cells: int, low: Fraction, high: Fraction) -> slice:
-    """Those of `cells` equal steps from start to stop whose centre lies strictly between low and high."""
+def _within(start: Fraction, stop: Fraction, cells: int, low: Fraction, high: Fraction, lean: Fraction) -> slice:
+    """Those of `cells` equal steps from start to stop that look between low and high, and at neither."""
     step = (stop - start) / cells
-    first = floor((low - start) / step - _HALF) + 1
-    last = ceil((high - start) / step - _HALF)
+    first = floor((low - start) / step - _HALF - lean) + 1
+    last = ceil((high - start) / step - _HALF - lean)
     return slice(max(first, 0), max(last, 0))
 
 

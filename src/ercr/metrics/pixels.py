@@ -35,7 +35,7 @@ def stretch(map_: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
 
 def place(map_: NDArray[np.uint8], geometry: Geometry, size: tuple[int, int]) -> NDArray[np.uint8]:
     """The map at the part of the image that the model saw, at this size; a plain resize if it saw the whole image."""
-    if geometry.box == (0.0, 0.0, float(geometry.size[1]), float(geometry.size[0])):
+    if geometry.plain:
         return stretch(map_, size)
     return geometry.to_pixels(map_, size).round().astype(np.uint8)
 

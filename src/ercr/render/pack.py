@@ -133,6 +133,7 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "tokens": list(explanation.geometry.grid),
         "grid": list(stored.grid),
         "box": stored.box,
+        "lean": stored.lean,
         "extent": stored.extent,
         "seen": round(explanation.seen, 4),
         "whole": explanation.geometry.whole,
@@ -163,10 +164,14 @@ def _context(explanation: WordMaps, words: Sequence[Word]) -> list[Any] | None:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The grid that maps are stored on: box in shares of the image, extent of the cells that hold evidence."""
+    """The grid that maps are stored on: box in shares of the image, extent of the cells that hold evidence.
+
+    The lean says how far down and to the right of their middles its cells look, in cells.
+    """
 
     grid: tuple[int, int]
     box: list[float]
+    lean: list[float]
     extent: list[int]
 
 
@@ -177,7 +182,8 @@ def _grid(explanation: WordMaps, step: int) -> _Grid:
     right, bottom = left + (right - left) * across * step / columns, top + (bottom - top) * down * step / rows
     y, x = (np.flatnonzero(geometry.valid.any(axis)) // step for axis in (1, 0))
     box = [left / width, top / height, right / width, bottom / height]
-    return _Grid((down, across), [round(v, 6) for v in box], [int(v) for v in (y[0], y[-1], x[0], x[-1])])
+    lean = [round(float(part) / step, 6) for part in geometry.canvas.lean]
+    return _Grid((down, across), [round(v, 6) for v in box], lean, [int(v) for v in (y[0], y[-1], x[0], x[-1])])
 
 
 def _coarsening(explanations: Sequence[WordMaps]) -> int:

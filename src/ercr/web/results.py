@@ -54,6 +54,7 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
     """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
     box = [round(side, 2) for side in first.geometry.box]  # all methods read the same cells
+    lean = [float(part) for part in first.geometry.canvas.lean]
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
     def by_method(index: int, read: Callable[[Word], Any]) -> Any:
@@ -67,6 +68,7 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
             "evidence": by_method(i, lambda word: round(word.evidence, 4)),
             "map": by_method(i, _rows),
             "box": box,
+            "lean": lean,
         }
         for i, word in enumerate(first.words)
     ]

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ercr.image.geometry import Exact, Geometry, Panel
+from ercr.image.geometry import STRAIGHT, Exact, Geometry, Panel
 from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
 from ercr.models.registry import register
 
@@ -50,6 +50,12 @@ class Llava(Adapter):
         return int(self.config.vision_config.patch_size)
 
     @property
+    def _step(self) -> int:
+        """Pixels by which canvases grow: what the tower states, where its usual canvas keeps to that; else a patch."""
+        stated = int(getattr(self.config.vision_config, "canvas_multiple", self._patch))
+        return self._patch if self._edge % stated else stated
+
+    @property
     def _pads(self) -> bool:
         return bool(getattr(self.image_processor, "do_pad", False))
 
@@ -66,7 +72,7 @@ class Llava(Adapter):
     ) -> tuple[dict[str, Tensor], Geometry]:
         """The scaled image on the fixed canvas, or a smaller canvas if asked for or if the tower takes any size."""
         if kind == "interpolate" or getattr(self.config.vision_config, "any_size", False):
-            return self._official(image, max(1, round(self._edge // self._patch * scale)) * self._patch)
+            return self._official(image, max(1, round(self._edge // self._step * scale)) * self._step)
         canvas = (anchor.grid[0] * self._patch, anchor.grid[1] * self._patch)
         height, width = self._on_canvas(image, self._edge)
         content = max(1, round(height * scale)), max(1, round(width * scale))
@@ -87,8 +93,9 @@ class Llava(Adapter):
         return {"pixel_values": pixels}, self._geometry(image, canvas, self._box(image, canvas, edge))
 
     def _geometry(self, image: Image.Image, canvas: Size, box: Exact) -> Geometry:
-        panel = Panel((canvas[0] // self._patch, canvas[1] // self._patch), box)
-        return Geometry((image.height, image.width), (panel,))
+        lean = getattr(self.model.model.vision_tower, "lean", None)
+        grid = canvas[0] // self._patch, canvas[1] // self._patch
+        return Geometry((image.height, image.width), (Panel(grid, box, lean(canvas) if lean else STRAIGHT),))
 
     def _box(self, image: Image.Image, canvas: Size, edge: int) -> Exact:
         """Where the canvas lies in the original, with the processor's integer rounding: pad, resize, centre crop."""

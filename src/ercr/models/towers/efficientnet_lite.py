@@ -4,10 +4,15 @@ Mingxing Tan and Quoc Le, EfficientNet (2019), without squeeze-and-excite and wi
 the features at strides 16 and 32 (through a small neck) with a weighted sum of word vectors: those of the ImageNet
 classes that the classifier finds in the cell, and of a few classes that were trained in addition, such as people.
 Batch norms are folded into their convolutions.
+
+Padding "same" moves what a convolution of stride 2 sees: on an even number of rows half a row down, on an odd one not.
+Trained kernels make up for most of it on even grids. `EfficientNetLiteModel.lean` says what is left.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,6 +39,7 @@ _SURE = 20.0  # a typical logit of a cell that shows a class clearly
 class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
     model_type = "efficientnet_lite"
     any_size = True  # it has no position embeddings, so the canvas may have any size
+    canvas_multiple = 32  # sides of canvases that all strides divide, as in its training: all look alike
 
     def __init__(
         self, image_size: int = 288, neck_size: int = 1152, word_size: int = 576, classes: int = 1000, learnt: int = 0,
@@ -48,6 +54,12 @@ class EfficientNetLiteConfig(PretrainedConfig):  # type: ignore[misc]
         super().__init__(**options)
 
 
+def _padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Rows (or columns) that TensorFlow's "same" adds before and behind."""
+    added = max((-(-length // stride) - 1) * stride + kernel - length, 0)
+    return added // 2, added - added // 2
+
+
 class _Conv(nn.Conv2d):
     """A convolution with TensorFlow's "same" padding, with which the weights were trained."""
 
@@ -55,8 +67,15 @@ class _Conv(nn.Conv2d):
         (kernel, _), (stride, _) = self.kernel_size, self.stride
         if kernel == 1:
             return super().forward(x)
-        rows, columns = (max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:])
-        return super().forward(F.pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)))
+        rows, columns = (_padding(length, kernel, stride) for length in x.shape[-2:])
+        return super().forward(F.pad(x, (*columns, *rows)))
+
+    def middle(self) -> tuple[float, float]:
+        """Row and column, counted from the first, that the kernel's energy (its squared weights) has in the middle."""
+        energy = self.weight.detach().float().square().sum((0, 1)) + 1e-30  # of nothing the middle is the middle
+        places = torch.arange(len(energy), device=energy.device)
+        down, right = (energy.sum(1 - axis) @ places.float() / energy.sum() for axis in (0, 1))
+        return float(down), float(right)
 
 
 class _Block(nn.Module):
@@ -118,6 +137,29 @@ class EfficientNetLiteModel(PreTrainedModel):  # type: ignore[misc]
         across = _doubling(top.shape[-1], middle.shape[-1], top)
         top = down @ top @ across.T
         return middle.flatten(2).transpose(1, 2), top.flatten(2).transpose(1, 2)
+
+    def lean(self, canvas: tuple[int, int]) -> tuple[Fraction, Fraction]:
+        """How far down and to the right of their cells' middles the tokens of a canvas look, in cells.
+
+        Paddings and strides say where each kernel lies, its energy where it looks. A token joins two maps as equals,
+        so it looks in the middle of both; doubling the coarse one is symmetric.
+        """
+        return self._lean(canvas[0], 0), self._lean(canvas[1], 1)
+
+    def _lean(self, length: int, axis: int) -> Fraction:
+        at, step, beside = 0.5, 1, []  # pixels: where the first place looks, and from one place to the next
+        for i, (kernel, stride, middle) in enumerate(self._walk):
+            at += (middle[axis] - _padding(length, kernel, stride)[0]) * step
+            length, step = -(-length // stride), step * stride
+            if i in (1 + _MIDDLE_BLOCK, len(self._walk) - 1):  # the stem is the first
+                beside.append(at - step / 2)
+        return Fraction(round(100 * sum(beside) / len(beside) / self.config.patch_size), 100)
+
+    @cached_property
+    def _walk(self) -> list[tuple[int, int, tuple[float, float]]]:
+        """Kernel, stride and the kernel's middle of every convolution that is wider than one place."""
+        wide: list[Any] = [self.stem, *(block.depthwise for block in self.blocks)]
+        return [(conv.kernel_size[0], conv.stride[0], conv.middle()) for conv in wide]
 
     def features(self, middle: Tensor, top: Tensor) -> Tensor:
         """The part of a token that does not depend on class names [B, N, neck_size]."""

@@ -51,11 +51,12 @@ export const gradient = (table, opacity) => {
 };
 
 // Which two cells each pixel lies between, and how far: half-pixel centres, edge values beyond the outermost ones.
-const between = (pixels, cells, start, stop, first, last) => {
+// Cells look `lean` of a cell beside their middles.
+const between = (pixels, cells, start, stop, first, last, lean) => {
   const low = new Int32Array(pixels);
   const part = new Float32Array(pixels);
   for (let i = 0; i < pixels; i++) {
-    const at = (((i + 0.5) / pixels - start) / (stop - start)) * cells - 0.5;
+    const at = (((i + 0.5) / pixels - start) / (stop - start)) * cells - 0.5 - lean;
     const kept = Math.min(Math.max(at, first), last);
     low[i] = Math.min(Math.floor(kept), Math.max(last - 1, first));
     part[i] = kept - low[i];
@@ -71,8 +72,9 @@ export class Painter {
     const { width, height } = canvas;
     const [left, above, right, below] = panel.box;
     const [firstRow, lastRow, firstColumn, lastColumn] = panel.extent;
-    this.x = between(width, panel.grid[1], left, right, firstColumn, lastColumn);
-    this.y = between(height, panel.grid[0], above, below, firstRow, lastRow);
+    const [down, aside] = panel.lean;
+    this.x = between(width, panel.grid[1], left, right, firstColumn, lastColumn, aside);
+    this.y = between(height, panel.grid[0], above, below, firstRow, lastRow, down);
     this.image = this.pen.createImageData(width, height);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.rows = new Float32Array(panel.grid[0] * width);

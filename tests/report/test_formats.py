@@ -226,3 +226,16 @@ def test_numbers_are_written_for_people():
     assert number(-1.5, 1, signed=True) == "−1.5"
     assert interval(Estimate(0.1, -0.2, 0.4), Column("x", "x")) == "−0.2 to 0.4"
     assert interval(Estimate(0.1), Column("x", "x")) == ""
+
+
+def test_a_score_that_no_method_has_gets_no_panel_and_no_warning(recwarn):
+    """A short run without an object word: Obj-IoU has no row, Func-IoU has one."""
+    from ercr.report.sections.plausibility import forest
+
+    columns = (Column("obj", "Obj-IoU", "any"), Column("func", "Func-IoU", "any"))
+    rows = (Row(("cam",), {"func": Estimate(1.0, 0.5, 1.5)}),)
+    plot = forest(Table("t", "t", ("Method",), columns, rows), "any", "t")
+    assert [series.name for series in plot.series] == ["Func-IoU"]
+    files(plot)
+    assert not recwarn.list
+    assert forest(Table("t", "t", ("Method",), columns[:1], rows), "any", "t") is None

@@ -27,15 +27,15 @@ def benchmark(
         typer.Option(help="Random weights in the shape of qwen2-vl-2b, qwen2-vl-7b, llava-1.5-7b or internvl3-2b."),
     ] = None,
     methods: Annotated[str, typer.Option(help="Further methods to measure: names, or all.")] = "cam,tam",
-    tokens: Annotated[int, typer.Option(help="Length of the answer, in tokens.")] = 16,
+    tokens: Annotated[int, typer.Option(min=1, help="Length of the answer, in tokens.")] = 16,
     grid: Annotated[
         str, typer.Option(help="Rows x columns of visual tokens, for models whose grid follows the picture's size.")
     ] = "17x23",
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,8",
     images: Annotated[
-        int, typer.Option(help="Largest number of pictures in a bulk run; larger batches start from tensors.")
+        int, typer.Option(min=1, help="Largest number of pictures in a bulk run; larger batches start from tensors.")
     ] = 32,
-    repeats: Annotated[int, typer.Option(help="Repetitions; results are medians.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; results are medians.")] = 5,
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also measure with captured CUDA graphs; needs a GPU.")
     ] = False,

@@ -41,7 +41,7 @@ def explain(
     word: WordOption = None,
     out: OutOption = None,
     as_json: JsonOption = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:

@@ -29,7 +29,7 @@ def ablation(cells: Cells, reference: str | None) -> Section | None:
             title = f"Parts of ERCR on {dataset}"
             table = make_table(f"ablation-{slug(dataset)}", title, ("Variant",), _ABLATION, lines)
             tables += filter(None, [table, make_differences(table, _ABLATION, lines, reference)])
-            plots += [forest(table, model, f"{title}, {model}") for model in models]
+            plots += filter(None, [forest(table, model, f"{title}, {model}") for model in models])
     text = (
         "ER combines the evidence at several scales; PCR subtracts what the preceding words explain. "
         "Each row omits or replaces a part; all use the same clipping and filter."

@@ -45,7 +45,7 @@ def baselines(cells: Cells, reference: str | None) -> Section | None:
         table = make_table(f"baselines-{slug(model)}", f"Methods on {model}", ("Method",), IOU, lines)
         pixels = make_table(f"pixels-{slug(model)}", f"Pixels of object words, {model}", ("Method",), PIXELS, lines)
         tables += filter(None, [table, make_differences(table, IOU, lines, reference), pixels])
-        plots += [forest(table, group, f"Methods on {model}, {group}") for group in groups_of(table)]
+        plots += filter(None, [forest(table, group, f"Methods on {model}, {group}") for group in groups_of(table)])
     text = (
         "Are maps of object words high on their object (Obj-IoU), and those of function words low (Func-IoU)? F1-IoU "
         "is their harmonic mean. All in percent, higher is better."
@@ -67,10 +67,9 @@ def generalization(cells: Cells, reference: str | None) -> Section | None:
     table = make_table("generalization", "Models and methods", ("Model", "Method"), IOU, lines)
     tables = [table, *filter(None, [make_differences(table, IOU, lines, reference)])]
     text = "Is the order of the methods the same for families, sizes and generations of models?"
-    plots = tuple(
-        forest(table, group, f"Models and methods, {group}") for group in groups_of(table) if len(table.rows) < 40
-    )
-    return Section("generalization", "Models", text, tuple(tables), plots)
+    groups = groups_of(table) if len(table.rows) < 40 else []
+    plots = filter(None, [forest(table, group, f"Models and methods, {group}") for group in groups])
+    return Section("generalization", "Models", text, tuple(tables), tuple(plots))
 
 
 def subword(by_rule: dict[str, Cells], reference: str | None) -> Section | None:
@@ -124,12 +123,14 @@ def answers(runs: Sequence[Evaluated]) -> Section | None:
     return Section("answers", "Answers", text, (table,))
 
 
-def forest(table: Table, group: str, title: str) -> Plot:
-    """The columns of one group as panels, a row per method."""
+def forest(table: Table, group: str, title: str) -> Plot | None:
+    """The columns of one group as panels, a row per method; a column without a score has none."""
     columns = [column for column in table.columns if column.group == group]
     series = []
     for column in columns:
         rows = [row for row in table.rows if column.key in row.cells]
+        if not rows:
+            continue
         estimates = [row.cells[column.key] for row in rows]
         series.append(
             Series(
@@ -142,6 +143,8 @@ def forest(table: Table, group: str, title: str) -> Plot:
                 [row.ours for row in rows],
             )
         )
+    if not series:
+        return None
     return Plot(f"{table.key}-{slug(group)}".rstrip("-"), title, "forest", tuple(series), "percent")
 
 

@@ -173,3 +173,13 @@ def test_incomplete_damaged_and_text_only_checkpoints_are_named(run, photo, chec
     code, _, err = run("explain", photo, "-m", text_only)
     assert code == 2
     assert "'gpt2' are not supported" in err
+
+
+def test_an_interrupt_is_said_and_has_its_own_status(command, photo, monkeypatch):
+    def stop(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ercr.image.images.load_image", stop)
+    code, printed, said = command("explain", photo)
+    assert (code, printed) == (130, "")
+    assert said.endswith("interrupted\n")

@@ -28,6 +28,7 @@ from ercr.printable import one_line
 from ercr.version import __version__
 from ercr.zoo.defaults import default_model
 
+_INTERRUPTED = 130  # exit status after Ctrl+C
 app = typer.Typer(
     name="ercr",
     help="Show which part of an image a multimodal language model used for each word it said.",
@@ -204,13 +205,16 @@ def main() -> None:
     """Run a command; exit status 0: done, 1: failed, 2: wrong use, with one sentence on standard error."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
-        sys.exit(_run(_plugins_first(_json_argument(sys.argv[1:]))))
+        status = _run(_plugins_first(_json_argument(sys.argv[1:])))
+        if status == _INTERRUPTED:  # typer turns Ctrl+C into a status and says nothing
+            raise KeyboardInterrupt
+        sys.exit(status)
     except ErcrError as error:
         notes.print(f"[bold red]error:[/bold red] {_plain(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         notes.print("interrupted")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except Exception as error:
         logging.getLogger("ercr").debug("failure", exc_info=True)
         notes.print(f"[bold red]failed:[/bold red] {type(error).__name__}: {_plain(str(error))}", soft_wrap=True)

@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from rich.console import Console
 from rich.progress import track
 
 import ercr
 from ercr.datasets import Scenes
+from ercr.evaluate.schema import SCHEMA
+from ercr.evaluate.scores import pool
 from ercr.metrics.answers import AnswerScore, score_answer
-from ercr.metrics.faithfulness import BUDGETS, changes, perturbed
+from ercr.metrics.faithfulness import BUDGETS, changes, curves
 from ercr.metrics.language import english
-from ercr.metrics.pooled import Interval, Pooled
+from ercr.metrics.pooled import Interval
 from ercr.metrics.protocol import Protocol
 
 FIRST_SEED = 900_000
@@ -82,7 +85,7 @@ def main() -> None:
 def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> dict[str, Any]:
     """Scores of every row over the same scenes and the same answers."""
     language, dataset = english(), Scenes(arguments.scenes, FIRST_SEED)
-    scores = {name: Pooled() for name in (*rows, RANDOM)}
+    scored: list[dict[str, Any]] = []
     faith: dict[str, list[Any]] = {name: [] for name in (*rows, RANDOM)}
     seconds, tokens, relevance = dict.fromkeys(rows, 0.0), 0, []
     rng = np.random.default_rng(0)
@@ -101,7 +104,8 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
         answers = {}
         for name, explanation in found.items():
             answers[name] = score_answer(explanation, sample.labels, sample.categories, language, PROTOCOL)
-            scores[name].add(sample.id, answers[name].sums())
+            head = {"method": name, "sample": sample.id, "status": "ok"}
+            scored += [{**head, **row} for row in answers[name].rows()]
         if arguments.table == "methods" and index < arguments.faithfulness:
             for name, changed in faithfulness(explainer, sample, found, answers).items():
                 faith[name] += changed
@@ -109,6 +113,7 @@ def measure(explainer: ercr.Explainer, rows: dict[str, str], arguments: Any) -> 
             if explanation.relevance is not None:
                 below = np.tril(np.ones_like(explanation.relevance, dtype=bool), -1)
                 relevance += explanation.relevance[below].tolist()
+    scores = pool(pa.Table.from_pylist(scored, SCHEMA))
     memory = memory_of(explainer.name, rows) if arguments.table == "methods" else {}
     return {
         "model": explainer.name,
@@ -134,24 +139,20 @@ def faithfulness(
 ) -> dict[str, Any]:
     """Deletion and insertion of the first subword of every object word in the picture, all methods in one batch."""
     image = np.asarray(sample.image.convert("RGB"))
-    jobs, images = [], [image]
+    jobs, maps = [], []
     for name, explanation in found.items():
         for word in answers[name].words:
             if word.overlap is not None:
                 first = answers[name].tokens[word.tokens[0]]
-                heat = explanation.geometry.to_pixels(explanation.maps[first.token.row])
-                deleted, inserted, baseline = perturbed(image, heat)
-                jobs.append((name, first.index, len(images)))
-                images += [*deleted, *inserted]
+                jobs.append((name, first.index))
+                maps.append((explanation.geometry, explanation.maps[first.token.row]))
     if not jobs:
         return {}
     answer = next(iter(found.values())).text
-    logs = explainer.answer_log_probabilities([*images, baseline], sample.prompt, answer)
+    curve = curves(image, maps, lambda p: explainer.answer_log_probabilities(p, sample.prompt, answer), BUDGETS)
     results: dict[str, Any] = {name: [] for name in found}
-    for name, at, start in jobs:
-        values, count = logs[:, at], len(BUDGETS)
-        middle = start + count
-        results[name].append(changes(values[0], values[-1], values[start:middle], values[middle : middle + count]))
+    for (name, at), deleted, inserted in zip(jobs, curve.deleted, curve.inserted, strict=True):
+        results[name].append(changes(curve.whole[at], curve.blank[at], deleted[:, at], inserted[:, at]))
     return results
 
 

@@ -12,6 +12,7 @@ from ercr.datasets.sample import Samples
 from ercr.errors import ErcrError, ImageError
 from ercr.evaluate import evaluate
 from ercr.evaluate.scores import failures
+from ercr.explaining import explainer as explaining
 
 from .conftest import OPTIONS
 
@@ -110,17 +111,21 @@ def test_a_sample_that_is_too_large_alone_gets_its_reason(explainer, tmp_path):
     assert set(summary(run).values()) == {("failed", "model: not enough memory, even for this sample alone")}
 
 
-def test_perturbed_pictures_are_halved_too(explainer, tmp_path):
-    class Short(Failing):
-        def answer_log_probabilities(self, images, *arguments, **options):
-            self.batches.append(len(images))
-            if len(images) > 3:
-                raise MemoryError
-            return self.inner.answer_log_probabilities(images, *arguments, **options)
+def test_perturbed_pictures_are_halved_too(explainer, tmp_path, monkeypatch):
+    batches, trace_samples = [], explaining.trace_samples
+
+    def short_of_memory(adapter, samples, needs, options):
+        batches.append(len(samples))
+        if len(samples) > 3:
+            raise MemoryError
+        return trace_samples(adapter, samples, needs, options)
 
     options = {**OPTIONS, "dataset": "scenes:1", "methods": "cam", "faithfulness": "table"}
     whole = evaluate(explainer, out=tmp_path / "whole", **options).table().to_pylist()
-    short = evaluate(Short(explainer, lambda *_: None), out=tmp_path / "short", **options).table().to_pylist()
+    monkeypatch.setattr(explaining, "trace_samples", short_of_memory)
+    short = evaluate(explainer, out=tmp_path / "short", **options).table().to_pylist()
+    assert any(row["deleted"] for row in whole)
+    assert batches[1] > 3 >= batches[-1]  # after the explanation itself
     for one, other in zip(whole, short, strict=True):
         assert one["deleted"] == (other["deleted"] and pytest.approx(other["deleted"], abs=1e-4))
 

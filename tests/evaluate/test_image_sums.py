@@ -11,7 +11,6 @@ import pytest
 from ercr.errors import FileFormatError
 from ercr.evaluate import image_sums
 from ercr.evaluate.schema import SCHEMA
-from ercr.metrics import faithfulness, suppression
 from ercr.metrics.faithfulness import BUDGETS, CURVE
 
 KINDS = [("noun", 18), ("noun", 7), ("noun", None), ("function", None), ("other", None)]
@@ -93,9 +92,13 @@ def test_suppression_is_that_of_the_metrics_by_group():
     for row in rows:
         if row.get("mass_before") is None:
             continue
-        group = suppression.token_group(row["kind"], row["category"])
-        figures = {name: row.get(name) for name in image_sums._MASSES}
-        plain.append((row["method"], row["sample"], suppression.sums(figures, group)))
+        group = "object" if row["category"] else "function" if row["kind"] == "function" else "other"
+        pairs = {}
+        for figure, what in (("supp", "mass"), ("area_red", "area"), ("in_ret", "inside"), ("out_red", "outside")):
+            before, after = row.get(f"{what}_before"), row.get(f"{what}_after")
+            if before is not None:
+                pairs[f"{figure}_{group}"] = (after if figure == "in_ret" else before - after, before)
+        plain.append((row["method"], row["sample"], pairs))
         counts[row["method"], row["sample"], group] += 1
     agree(added(image_sums.suppression(table(rows))), added(plain))
     assert {tuple(key): count for *key, count, _ in image_sums.suppression(table(rows))} == counts
@@ -111,11 +114,12 @@ def test_faithfulness_is_that_of_the_metrics_token_by_token(budgets):
     for row in rows:
         if row.get("deleted") is None:
             continue
-        scores = row["score_whole"], row["score_blank"], row["deleted"], row["inserted"]
-        own = {name: pair for name, pair in faithfulness.sums(*scores, budgets).items() if name.endswith("auc")}
-        lost, gained = faithfulness.changes(*scores)
-        for share, down, up in zip(budgets, lost, gained, strict=True):
-            own |= {f"deletion_{round(100 * share)}": (down, 1), f"insertion_{round(100 * share)}": (up, 1)}
+        own, curve = {}, len(budgets) > 1 and (budgets[0], budgets[-1]) == (0, 1)
+        lost = [row["score_whole"] - value for value in row["deleted"]]
+        gained = [value - row["score_blank"] for value in row["inserted"]]
+        for name, values in (("deletion", lost), ("insertion", gained)):
+            own |= {f"{name}_{round(100 * share)}": (value, 1) for share, value in zip(budgets, values, strict=True)}
+            own |= {f"{name}_auc": (np.trapezoid(values, budgets), 1)} if curve else {}
         plain.append((row["method"], row["sample"], own))
     agree(added(image_sums.faithfulness(table(rows), budgets)), added(plain))
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from ercr.datasets.registry import open_dataset
 from ercr.evaluate import evaluate
@@ -125,7 +126,7 @@ def test_words_of_tokenizers_that_drop_the_space_are_those_of_the_public_code():
     ids = [vocabulary[piece] for piece in ("▁a", "▁dog", "gy", ",", "▁cat")]
     said = explanation([tokenizer.decode([i]) for i in ids], np.zeros((5, 2, 2)), prompt=())
     tokens = tuple(replace(token, id=id_) for token, id_ in zip(said.text_tokens, ids, strict=True))
-    explainer = SimpleNamespace(adapter=SimpleNamespace(tokenizer=tokenizer))
+    explainer = SimpleNamespace(adapter=SimpleNamespace(tokenizer=tokenizer, device=torch.device("cpu")))
     texts = Scorer(explainer, Plan("m", "scenes:1", ("cam",)))._retokenized(SimpleNamespace(text_tokens=tokens))
     assert texts == ["▁a", "▁dog", "gy", ",", "▁cat"]
     assert [word.text for word in answer_words(tokens, Protocol(), texts)] == ["a", "doggy", ",", "cat"]

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from ercr.errors import InputError, UnknownMethod
-from ercr.methods import methods, resolve
+from ercr.methods import methods, resolve, tam_compat
 from ercr.methods.ercr import ErcrSettings, recompose
 from ercr.models.chat import as_messages
 from ercr.trace import TraceRequest, trace_samples
@@ -139,6 +139,21 @@ def test_tam_compat_is_the_public_code_bit_for_bit(case, picture, family):
     ours = np.round(explanation.maps[len(prepared.prompt) :] * 255).astype(np.uint8)
     assert expected.std() > 1
     np.testing.assert_array_equal(ours, expected)
+
+
+def test_tam_compat_removes_interference_and_filters_in_the_public_codes_precision():
+    rng = np.random.default_rng(0)
+    image, text = rng.random((4, 30), np.float32) * 9, rng.random(4, np.float32)
+    found = tam_compat._without_interference(3, image, text, ["a", "b", "c", "a"])
+    context = (image[1:3] * (text[1:3] / (text[1:3].sum() + 1e-8)).reshape(-1, 1)).sum(0)
+    factor = minimize_scalar(lambda x: np.sum((image[3] - context * x) ** 2)).x
+    np.testing.assert_array_equal(found, np.clip(image[3] - context * factor, 0, None), strict=True)
+    filtered = tam_compat._rank_filter(found.reshape(5, 6))
+    padded, ranks = np.pad(found.reshape(5, 6), 1, mode="reflect"), np.arange(9) - 4
+    for i, j in np.ndindex(5, 6):
+        window = np.sort(padded[i : i + 3, j : j + 3].flatten())
+        kernel = np.exp(-(ranks**2) / (2 * (window.std() / window.mean()) ** 2))
+        assert filtered[i, j] == (window * (kernel / np.sum(kernel))).sum()
 
 
 def test_recomposed_map_is_the_least_squares_consensus_of_the_views(load, picture):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from ercr.explanation import Explanation, Token
 from ercr.image.geometry import Geometry, Panel
 from ercr.image.images import LoadedImage
 from ercr.metrics.language import Language
+from ercr.metrics.pooled import Pooled
 
 END = "<|end|>"
 CATEGORIES = {1: "person", 18: "dog", 41: "skateboard", 58: "hot dog", 62: "chair", 88: "teddy bear"}
@@ -50,3 +52,24 @@ def blobs(rng, count, grid=(6, 9)) -> np.ndarray:
     maps[rng.random(count) < 0.05] = 0
     maps[rng.random(count) < 0.05] = 0.4
     return maps
+
+
+def sums(scored):
+    """Sum and count of each figure of an answer's words, for `Pooled.add`."""
+    objects = [word.pooled for word in scored.words if word.pooled is not None]
+    quiet = [word.quiet for word in scored.words if word.quiet is not None]
+    return {
+        "obj_iou": (sum(o.iou for o in objects), len(objects)),
+        "func_iou": (sum(quiet), len(quiet)),
+        "precision": (sum(o.precision for o in objects), len(objects)),
+        "recall": (sum(o.recall for o in objects), len(objects)),
+    }
+
+
+def pool(rows, budgets=()):
+    """The scores of these rows of one method, as a run pools them; without those of words where none is scored."""
+    scores, schema = (pytest.importorskip(f"ercr.evaluate.{name}") for name in ("scores", "schema"))
+    table = schema.pa.Table.from_pylist([{"method": "made", "status": "ok", **row} for row in rows], schema.SCHEMA)
+    found = scores.pool(table, budgets)["made"]
+    kept = {image: {name: pair for name, pair in row.items() if pair[1]} for image, row in found.images.items()}
+    return Pooled(kept)

@@ -10,7 +10,7 @@ import pytest
 from ercr.metrics.answers import score_answer
 from ercr.metrics.pooled import Pooled
 from ercr.metrics.protocol import OPTIONS, Protocol
-from tests.metrics.made import CATEGORIES, END, LANGUAGE, SHARED, blobs, explanation, tag
+from tests.metrics.made import CATEGORIES, END, LANGUAGE, SHARED, blobs, explanation, sums, tag
 from tests.metrics.reenacted import centre_crop, reenact
 
 TAM, CLEAN = Protocol.preset("tam"), Protocol.preset("clean")
@@ -62,7 +62,7 @@ def test_random_answers_score_as_the_protocol_reenacted(protocol):
         np.testing.assert_allclose(np.reshape(objects, (-1, 3)), np.reshape(made["scores"], (-1, 3)), atol=1e-12)
         np.testing.assert_allclose(quiet, made["quiet"], atol=1e-12)
         assert found.limit == (None if made["b"] is None else pytest.approx(made["b"], abs=1e-12))
-        figures.add(str(number), found.sums())
+        figures.add(str(number), sums(found))
         for name in lists:
             lists[name] += made[name]
     objects, functions = np.mean(lists["scores"], 0), np.mean(lists["quiet"])
@@ -84,7 +84,7 @@ def test_rows_hold_every_token_and_every_word_once():
         assert [row["token_id"] for row in rows] == [101 + i for i in range(len(texts))]
         for column, figure in (("object_iou", "obj_iou"), ("function_quiet", "func_iou"), ("object_recall", "recall")):
             values = [row[column] for row in rows if row[column] is not None]
-            assert (sum(values), len(values)) == (pytest.approx(found.sums()[figure][0]), found.sums()[figure][1])
+            assert (sum(values), len(values)) == (pytest.approx(sums(found)[figure][0]), sums(found)[figure][1])
         for row in rows:
             assert (row["threshold"] is not None) == (row["kind"] == "noun")
             assert row["category_name"] == CATEGORIES.get(row["category"])
@@ -115,7 +115,7 @@ class TestOptions:
         texts, maps = ["A", " dog", "gy"], blobs(np.random.default_rng(0), 3)
         left = score(texts, maps, self.labels, TAM, retokenized=["A", " doggy"])
         assert left.left_out == "the answer has 3 tokens but 2 after decoding and tokenising again"
-        assert (left.rows(), left.sums()["obj_iou"], left.limit) == ([], (0, 0), None)
+        assert (left.rows(), sums(left)["obj_iou"], left.limit) == ([], (0, 0), None)
         kept = score(texts, maps, self.labels, replace(TAM, mismatch="score"), retokenized=["A", " doggy"])
         assert kept == score(texts, maps, self.labels, replace(TAM, mismatch="score"))
         again = score(texts, maps, self.labels, TAM, retokenized=["A", " dog", " dog"])
@@ -152,8 +152,8 @@ class TestOptions:
         assert np.isnan(no_number.words[0].overlap.precision)
         assert zero.words[0].overlap == replace(no_number.words[0].overlap, precision=0.0)
         figures = Pooled()
-        figures.add("one", no_number.sums())
-        figures.add("two", score([" dog"], np.ones((1, 6, 9)), self.labels, CLEAN).sums())
+        figures.add("one", sums(no_number))
+        figures.add("two", sums(score([" dog"], np.ones((1, 6, 9)), self.labels, CLEAN)))
         found = figures.summary(10)
         assert np.isnan(found["precision"].value)  # as the public code's mean over the dataset is
         assert np.isfinite([found["obj_iou"].value, found["recall"].value]).all()
@@ -219,7 +219,7 @@ class TestEdges:
     def test_no_nouns_means_no_function_score(self, protocol):
         scored = score(["a", " red", " the"], blobs(np.random.default_rng(0), 3), self.labels, protocol)
         assert scored.limit is None
-        assert scored.sums() == dict.fromkeys(("obj_iou", "func_iou", "precision", "recall"), (0, 0))
+        assert sums(scored) == dict.fromkeys(("obj_iou", "func_iou", "precision", "recall"), (0, 0))
 
     @pytest.mark.parametrize("protocol", [TAM, CLEAN], ids=str)
     def test_an_empty_answer_has_no_rows(self, protocol):

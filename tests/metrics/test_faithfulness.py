@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from ercr.errors import InputError
-from ercr.metrics.faithfulness import BUDGETS, CURVE, auc, baseline_image, changes, perturbed, sums, top_masks
-from ercr.metrics.pooled import Pooled
+from ercr.metrics.faithfulness import BUDGETS, CURVE, auc, baseline_image, changes, curves, perturbed, top_masks
+
+from .made import explanation, pool
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (14, 15, 3), dtype=np.uint8)
 
@@ -62,18 +63,45 @@ def test_areas_agree_with_scikit_learn():
     assert auc(np.full(21, 3.0)) == pytest.approx(3)
 
 
+def row(sample, whole, blank, deleted, inserted):
+    scores = {"score_whole": whole, "score_blank": blank, "deleted": list(deleted), "inserted": list(inserted)}
+    return {"sample": str(sample), "kind": "noun", **scores}
+
+
+def test_curves_score_every_perturbed_picture_once_and_the_ends_once_for_all_maps():
+    made = [explanation(["a"], np.random.default_rng(i).random((1, 4, 5)), IMAGE.shape[:2]) for i in range(2)]
+    maps = [(one.geometry, one.maps[-1]) for one in made]
+    blank, seen = baseline_image(IMAGE, "blur"), []
+
+    def score(pictures):
+        seen.extend(pictures)
+        return np.array([[picture.sum(dtype=float), picture[3, 4, 1]] for picture in seen])  # two numbers per picture
+
+    found = curves(IMAGE, maps, score, (0.0, 0.2, 0.5, 1.0), "blur")
+    assert len(seen) == 2 + 2 * 2 * 2
+    for (geometry, map_), *both in zip(maps, found.deleted, found.inserted, strict=True):
+        heat = geometry.to_pixels(map_)
+        for pictures, scores in zip(perturbed(IMAGE, heat, (0, 0.2, 0.5, 1), blank)[:2], both, strict=True):
+            np.testing.assert_array_equal(scores, [[p.sum(dtype=float), p[3, 4, 1]] for p in pictures])
+    np.testing.assert_array_equal(found.whole, found.deleted[1][0])
+    np.testing.assert_array_equal(found.blank, found.deleted[0][-1])
+    only_ends = curves(IMAGE, maps, lambda pictures: np.array([p.mean() for p in pictures]), (1.0,))
+    assert only_ends.deleted == [[only_ends.blank]] * 2
+    assert only_ends.inserted == [[only_ends.whole]] * 2
+
+
 def test_drops_and_gains_pool_over_tokens():
     assert changes(-1.0, -5.0, [-2.0], [-4.0]) == ([1.0], [1.0])
     rng = np.random.default_rng(3)
     tokens = [(rng.normal(), rng.normal(), rng.normal(size=21), rng.normal(size=21)) for _ in range(8)]
-    pooled = Pooled()
-    for i, token in enumerate(tokens):
-        pooled.add(str(i // 3), sums(*token, CURVE))
-    assert set(pooled.names) == {f"{a}_{b}" for a in ("deletion", "insertion") for b in ("10", "20", "30", "auc")}
+    pooled = pool([row(i // 3, *token) for i, token in enumerate(tokens)], CURVE)
+    names = [*(str(percent) for percent in range(0, 101, 5)), "auc"]
+    assert set(pooled.names) == {f"{a}_{b}" for a in ("deletion", "insertion") for b in names}
     assert pooled.value("deletion_20") == pytest.approx(np.mean([whole - gone[4] for whole, _, gone, _ in tokens]))
     areas = [metrics.auc(CURVE, only - blank) for _, blank, _, only in tokens]
     assert pooled.value("insertion_auc") == pytest.approx(np.mean(areas))
-    assert set(sums(0, 0, [1, 2, 3], [1, 2, 3], BUDGETS)) == set(pooled.names) - {"deletion_auc", "insertion_auc"}
+    found = pool([row(0, 0, 0, [1, 2, 3], [1, 2, 3])], BUDGETS).names
+    assert set(found) == {f"{a}_{b}" for a in ("deletion", "insertion") for b in ("10", "20", "30")}
 
 
 def test_fixed_answers_are_rescored_under_other_images(load, picture):
@@ -85,12 +113,11 @@ def test_fixed_answers_are_rescored_under_other_images(load, picture):
 
 
 def test_scores_are_named_by_percent_and_areas_need_a_whole_curve():
-    assert set(sums(0, 0, [1] * 4, [1] * 4, (0.1, 0.2, 0.3, 0.4))) == {
-        f"{kind}_{percent}" for kind in ("deletion", "insertion") for percent in (10, 20, 30)
-    }
     for budgets, whole in (((0.0, 1.0), True), ((0.0, 0.9), False), ((0.15, 1.0), False), ((1.0,), False), ((), False)):
         values = [1.0] * len(budgets)
-        assert set(sums(0, 0, values, values, budgets)) == ({"deletion_auc", "insertion_auc"} if whole else set())
+        found = pool([row(0, 0, 0, values, values)], budgets).names
+        names = [*(round(100 * budget) for budget in budgets), *(["auc"] if whole else [])]
+        assert set(found) == {f"{kind}_{name}" for kind in ("deletion", "insertion") for name in names}
 
 
 def test_the_blur_grows_with_the_longer_side():

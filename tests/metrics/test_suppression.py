@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from ercr.image.geometry import Geometry, Panel
-from ercr.metrics.pooled import Pooled
-from ercr.metrics.suppression import masses, sums, token_group
+from ercr.metrics.suppression import masses
+
+from .made import pool
 
 GEOMETRY = Geometry((40, 60), (Panel((4, 6), (0.0, 0.0, 60.0, 40.0)),))
 TRUTH = np.zeros((40, 60), bool)
@@ -49,12 +50,12 @@ def test_a_flat_map_lies_inside_as_far_as_the_mask_covers_the_picture():
 
 def test_scores_are_ratios_of_sums_by_group():
     before, after = made(9)
-    groups = [token_group(*pair) for pair in [("noun", 18), ("function", None), ("noun", None)] * 3]
-    assert groups[:3] == ["object", "function", "other"]
-    pooled = Pooled()
-    for i, group in enumerate(groups):
-        row = masses(before[i], after[i], GEOMETRY, TRUTH if group == "object" else None)
-        pooled.add(str(i // 2), sums(row, group))
+    words = [("noun", 18), ("function", None), ("noun", None)] * 3  # a noun of no category is an other word
+    pooled = pool(
+        {"sample": str(i // 2), "kind": kind, "category": category}
+        | masses(before[i], after[i], GEOMETRY, TRUTH if category else None)
+        for i, (kind, category) in enumerate(words)
+    )
     for start, group in enumerate(("object", "function", "other")):
         old, new = before[start::3], after[start::3]
         assert pooled.value(f"supp_{group}") == pytest.approx(1 - new.sum() / old.sum())
@@ -69,6 +70,7 @@ def test_scores_are_ratios_of_sums_by_group():
 def test_a_figure_that_is_known_before_or_after_only_is_left_out():
     whole = {f"{what}_{when}": 1.0 for what in ("mass", "area", "inside", "outside") for when in ("before", "after")}
     for missing in whole:
-        found = sums({**whole, missing: None}, "object")
+        found = pool([{"sample": "a", "kind": "noun", "category": 18, **whole, missing: None}])
         gone = {"mass": "supp", "area": "area_red", "inside": "in_ret", "outside": "out_red"}[missing.split("_")[0]]
-        assert set(found) == {"supp_object", "area_red_object", "in_ret_object", "out_red_object"} - {f"{gone}_object"}
+        names = {"supp_object", "area_red_object", "in_ret_object", "out_red_object"} - {f"{gone}_object"}
+        assert set(found.names) == (names if missing != "mass_before" else set())  # the row has no masses

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ercr.errors import FileFormatError
-from ercr.metrics.faithfulness import auc
+from ercr.metrics.faithfulness import auc, changes
 
 _KEYS = ["method", "sample"]
 _WORDS = {
@@ -88,8 +88,8 @@ def faithfulness(table: pa.Table, budgets: Sequence[float]) -> Iterator[tuple[st
     found = table.filter(pc.and_(pc.is_valid(table["score_whole"]), pc.is_valid(table["deleted"])))
     if not found.num_rows or not budgets:
         return
-    lost = _numbers(found["score_whole"])[:, None] - _lists(found["deleted"], len(budgets))
-    gained = _lists(found["inserted"], len(budgets)) - _numbers(found["score_blank"])[:, None]
+    ends = [_numbers(found[name]) for name in ("score_whole", "score_blank")]
+    lost, gained = changes(*ends, *(_lists(found[name], len(budgets)) for name in ("deleted", "inserted")))
     names = [f"{kind}_{round(100 * share)}" for kind in ("deletion", "insertion") for share in budgets]
     values = [lost, gained]
     if len(budgets) > 1 and budgets[0] == 0 and budgets[-1] == 1:

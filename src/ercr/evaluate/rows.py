@@ -6,9 +6,8 @@ Runs the model only to score perturbed pictures.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 
 from ercr.datasets.sample import Sample
 from ercr.errors import ErcrError
-from ercr.evaluate.memory import device_lost, free_memory, out_of_memory
 from ercr.evaluate.plan import Plan
+from ercr.explaining.bulk import Sizes
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.memory import device_lost, out_of_memory
 from ercr.explanation import Explanation, Token
 from ercr.metrics.answers import score_answer
-from ercr.metrics.faithfulness import baseline_image, perturbed
+from ercr.metrics.faithfulness import curves
 from ercr.metrics.language import english
 from ercr.metrics.pixels import levels
 from ercr.metrics.protocol import Protocol
@@ -80,7 +80,7 @@ class Scorer:
     def __init__(self, explainer: Explainer, plan: Plan) -> None:
         self.explainer, self.plan = explainer, plan
         self.protocol, self.language = Protocol.parse(plan.protocol), english()
-        self.pictures = _PICTURES
+        self.sizes = Sizes(_PICTURES, explainer.adapter)
 
     def rows(self, index: int, sample: Sample, found: Found, plain: Found) -> list[Row]:
         """One row per method and token; `plain` holds the same methods without their context residual."""
@@ -156,63 +156,32 @@ class Scorer:
                 if rows[0]["status"] == "ok":
                     per_method[method] = [_failed(rows[0]["index"], sample.id, method, failure)]
 
-    def _perturb(self, sample: Sample, found: Found, per_method: dict[str, list[Row]]) -> None:
+    def _perturb(self, sample: Sample, explanations: Found, per_method: dict[str, list[Row]]) -> None:
         jobs = [
             (explanation, row)
-            for method, explanation in found.items()
+            for method, explanation in explanations.items()
             if isinstance(explanation, Explanation)
             for row in _first_of_objects(per_method[method])
         ]
         if not jobs:
             return
-        image = np.asarray(sample.image.convert("RGB"))
-        # budgets 0 and 1 are the whole and the blank picture, which are scored only once
-        inner = [share for share in self.plan.budgets if 0 < share < 1]
         tokens = _answer(jobs[0][0])
-        blank = baseline_image(image, self.plan.baseline)
 
-        def pictures() -> Iterator[Any]:
-            yield from (image, blank)
-            for explanation, row in jobs:
-                heat = explanation.geometry.to_pixels(explanation.maps[tokens[row["token"]].row])
-                deleted, inserted, _ = perturbed(image, heat, inner, blank)
-                yield from (*deleted, *inserted)
+        def score(pictures: Any) -> Any:
+            ids = [token.id for token in tokens]
+            return self.explainer.answer_log_probabilities(pictures, sample.prompt, ids, self.sizes).astype(float)
 
-        logs = self._log_probabilities(pictures(), sample.prompt, [token.id for token in tokens])
-        for number, (_, row) in enumerate(jobs):
-            own = logs[:, row["token"]].astype(float)
-            start = 2 + 2 * len(inner) * number
-            ends = float(own[0]), float(own[1])
-            lost, gained = own[start : start + len(inner)], own[start + len(inner) : start + 2 * len(inner)]
+        maps = [(explanation.geometry, explanation.maps[tokens[row["token"]].row]) for explanation, row in jobs]
+        image = np.asarray(sample.image.convert("RGB"))
+        found = curves(image, maps, score, self.plan.budgets, self.plan.baseline)
+        for (_, row), deleted, inserted in zip(jobs, found.deleted, found.inserted, strict=True):
+            token = row["token"]
             row |= {
-                "score_whole": ends[0],
-                "score_blank": ends[1],
-                "deleted": self._with_ends(lost.tolist(), *ends),
-                "inserted": self._with_ends(gained.tolist(), *reversed(ends)),
+                "score_whole": float(found.whole[token]),
+                "score_blank": float(found.blank[token]),
+                "deleted": deleted[:, token].tolist(),
+                "inserted": inserted[:, token].tolist(),
             }
-
-    def _with_ends(self, inner: list[float], at_none: float, at_all: float) -> list[float]:
-        """Scores at all budgets, from those at budgets between 0 and 1 and the two ends."""
-        values = iter(inner)
-        return [next(values) if 0 < share < 1 else at_none if share == 0 else at_all for share in self.plan.budgets]
-
-    def _log_probabilities(self, pictures: Iterator[Any], prompt: Any, answer: list[int]) -> Any:
-        rows = []
-        while batch := list(islice(pictures, self.pictures)):
-            rows.append(self._halving(batch, prompt, answer))
-        return np.concatenate(rows)
-
-    def _halving(self, batch: list[Any], prompt: Any, answer: list[int]) -> Any:
-        """Scores of a batch [pictures, tokens]; in two halves if memory runs out."""
-        try:
-            return self.explainer.answer_log_probabilities(batch, prompt, answer, batch_size=len(batch))
-        except Exception as error:
-            if len(batch) == 1 or not out_of_memory(error):
-                raise
-        free_memory()
-        half = (len(batch) + 1) // 2
-        self.pictures = min(self.pictures, half)
-        return np.concatenate([self._halving(part, prompt, answer) for part in (batch[:half], batch[half:])])
 
 
 def _answer(explanation: Explanation) -> list[Token]:

@@ -12,18 +12,19 @@ import torch
 
 from ercr.datasets.sample import Sample, Samples
 from ercr.errors import InputError
-from ercr.evaluate.memory import free_memory
 from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
 from ercr.explaining.bulk import BatchSize, Sizes
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.memory import free_memory, in_halves
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol
 
 Loaded = tuple[int, "Sample | Failure"]
-Batch = list[tuple[int, Sample]]
+Batch = Sequence[tuple[int, Sample]]
+ByMethod = Sequence["Explanation | Failure"]  # of one sample, in the order of the methods
 
 
 @dataclass(frozen=True)
@@ -132,42 +133,41 @@ class Worker:
     def _explained(self, batch: Batch) -> dict[int, dict[str, Explanation | Failure]]:
         """Explanations by sample and method. A failing batch is halved until the sample, then the method, is found."""
         specs = list(dict.fromkeys([*self.plan.methods, *self.plain.values()]))
-        result = self._attempt(batch, specs) if batch else []
-        if not isinstance(result, Failure):
-            pairs = zip(batch, result, strict=True)
-            return {index: dict(zip(specs, found, strict=True)) for (index, _), found in pairs}
-        if result.memory:
-            free_memory()
-        if len(batch) > 1:
-            half = (len(batch) + 1) // 2
-            return self._explained(batch[:half]) | self._explained(batch[half:])
-        if len(specs) == 1:
-            return {batch[0][0]: {specs[0]: result}}
-        return {batch[0][0]: {spec: self._alone(batch, spec) for spec in specs}}
 
-    def _alone(self, batch: Batch, spec: str) -> Explanation | Failure:
-        result = self._attempt(batch, [spec])
-        if not isinstance(result, Failure):
-            return result[0][0]
-        if result.memory:
-            free_memory()
-        return result
+        def run(part: Batch) -> list[ByMethod]:
+            return [*self._attempt(part, specs)] if len(part) > 1 else [self._single(part[0], specs)]
 
-    def _attempt(self, batch: Batch, specs: Sequence[str]) -> list[list[Explanation]] | Failure:
-        """Explanations [sample][method]. Errors are returned as values, so that no traceback keeps their tensors."""
+        found = in_halves(run, batch, divides=_may_be_one_samples) if batch else []
+        return {index: dict(zip(specs, own, strict=True)) for (index, _), own in zip(batch, found, strict=True)}
+
+    def _single(self, sample: tuple[int, Sample], specs: Sequence[str]) -> ByMethod:
+        """One sample by several methods; if they fail together, by each of them."""
         try:
-            answers = [sample.references[0] for _, sample in batch] if self.plan.answers == "references" else None
-            return self.explainer.explain_many(
-                [sample.image for _, sample in batch],
-                [sample.prompt for _, sample in batch],
-                methods=specs,
-                answers=answers,
-                max_new_tokens=self.plan.max_new_tokens,
-                batch_size=self.sizes,
-                done=lambda count: self._move(count * self._explaining),
-            )
+            return self._attempt([sample], specs)[0]
         except Exception as error:
-            return Failure.of("model", error)
+            failure = Failure.of("model", error)
+        if failure.memory:
+            free_memory()  # after the handler, as the error holds the tensors of the failed attempt
+        return [failure] if len(specs) == 1 else [self._single(sample, [spec])[0] for spec in specs]
+
+    def _attempt(self, batch: Batch, specs: Sequence[str]) -> list[list[Explanation]]:
+        """Explanations [sample][method]."""
+        answers = [sample.references[0] for _, sample in batch] if self.plan.answers == "references" else None
+        return self.explainer.explain_many(
+            [sample.image for _, sample in batch],
+            [sample.prompt for _, sample in batch],
+            methods=specs,
+            answers=answers,
+            max_new_tokens=self.plan.max_new_tokens,
+            batch_size=self.sizes,
+            done=lambda count: self._move(count * self._explaining),
+        )
+
+
+def _may_be_one_samples(error: Exception) -> bool:
+    """Any error may be a single sample's, but for that of a lost GPU: `Failure.of` raises it, which ends the run."""
+    Failure.of("model", error)
+    return True
 
 
 def without_context(spec: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import torch
 
 from ercr.errors import InputError
+from ercr.explaining.memory import in_halves
 from ercr.image.images import LoadedImage
 from ercr.models.base import Adapter, Prepared
 from ercr.trace import TraceRequest
@@ -92,7 +93,7 @@ def _shape(request: TraceRequest) -> Shape:
 class Sizes:
     """The batch size: computed from the free memory, and halved when memory runs out.
 
-    Pass the same object to several calls of `explain_many` to keep the size that was found.
+    Pass the same object to several calls of an explainer's methods to keep the size that was found.
     """
 
     def __init__(self, size: BatchSize, adapter: Adapter) -> None:
@@ -104,23 +105,20 @@ class Sizes:
 
     def run(self, function: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
         """Call the function with a batch; if memory runs out, with its halves, and keep later batches that small."""
-        if self._trial:
-            torch.cuda.reset_peak_memory_stats(self._device)
-        before = torch.cuda.memory_allocated(self._device) if self._trial else 0
-        try:
-            results = function(batch)
-        except (torch.OutOfMemoryError, MemoryError):
-            if len(batch) == 1:
-                raise
-        else:
-            if self._trial:
-                self._set_size((torch.cuda.max_memory_allocated(self._device) - before) / len(batch))
-            return results
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        half = (len(batch) + 1) // 2
+        return in_halves(lambda part: self._measured(function, part), batch, self._smaller)
+
+    def _measured(self, function: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
+        """The results of a batch; the memory that the first batch took decides how large the others are."""
+        if not self._trial:
+            return function(batch)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        results = function(batch)
+        self._set_size((torch.cuda.max_memory_allocated(self._device) - before) / len(batch))
+        return results
+
+    def _smaller(self, half: int) -> None:
         self._trial, self.size = False, max(1, min(self.size, half))
-        return self.run(function, batch[:half]) + self.run(function, batch[half:])
 
     def _set_size(self, each: float) -> None:
         """Set the size from the memory that one sample of the first batch took."""

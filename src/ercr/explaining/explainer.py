@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from numbers import Integral
 from typing import Any
 
@@ -154,19 +155,28 @@ class Explainer:
     @without_gradients
     def answer_log_probabilities(
         self,
-        images: Sequence[ImageLike],
+        images: Iterable[ImageLike],
         prompt: str | Sequence[Message],
         answer: Answer,
-        batch_size: int = 32,
+        batch_size: int | Sizes = 32,
     ) -> Floats:
-        """The log-probability of every token of a given answer (text or token ids) for each image [images, tokens]."""
-        rows = []
-        for start in range(0, len(images), batch_size):
-            requests = [self._ready(image, prompt, answer).request for image in images[start : start + batch_size]]
+        """The log-probability of every token of a given answer (text or token ids) for each image [images, tokens].
+
+        Images are read one batch at a time. A batch that needs too much memory is halved.
+        """
+
+        def run(batch: Sequence[ImageLike]) -> list[Floats]:
+            requests = [self._ready(image, prompt, answer).request for image in batch]
             traces = trace_samples(self.adapter, requests, Needs(top=1), {})
             for trace in traces:
                 trace.check()
-            rows += [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
+            return [trace.text.log_probabilities[trace.prompts :].float().cpu().numpy() for trace in traces]
+
+        sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
+        rows: list[Floats] = []
+        coming = iter(images)
+        while batch := list(islice(coming, sizes.size)):
+            rows += sizes.run(run, batch)
         return np.stack(rows)
 
     def explain_batch(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ercr.figures.choice import Chosen, checked, choose
-from ercr.metrics.faithfulness import CURVE, Baseline, auc, baseline_image, perturbed
+from ercr.metrics.faithfulness import CURVE, Baseline, auc, curves
 
 if TYPE_CHECKING:
     from ercr.explaining.explainer import Explainer
@@ -49,30 +49,17 @@ def responses(
     found = checked(explanations)
     chosen = choose(found, None if word is None else [word])[0]
     first = found[0]
-    image = np.asarray(first.image.rgb)
-    blank = baseline_image(image, baseline)
-    inner = [share for share in shares if 0 < share < 1]
-    pictures = [image, blank]
-    for explanation in found:
-        heat = explanation.geometry.to_pixels(chosen.map(explanation))
-        deleted, inserted, _ = perturbed(image, heat, inner, blank)
-        pictures += [*deleted, *inserted]
     answer = [token for token in first.text_tokens if token.kind == "answer"]
     own = [index for index, token in enumerate(answer) if token.row in chosen.rows]
     ids = [token.id for token in answer]
     asked = first.prompt if prompt is None else prompt
-    logs = explainer.answer_log_probabilities(pictures, asked, ids, batch_size)[:, own].sum(1)
-    made = []
-    for number, explanation in enumerate(found):
-        start = 2 + 2 * len(inner) * number
-        lost, gained = logs[start : start + len(inner)], logs[start + len(inner) : start + 2 * len(inner)]
-        ends = float(logs[0]), float(logs[1])
-        curves = _with_ends(shares, lost, *ends), _with_ends(shares, gained, *reversed(ends))
-        made.append(Response(explanation, chosen, tuple(shares), *curves, baseline))
-    return made
 
+    def score(pictures: Any) -> Any:
+        return explainer.answer_log_probabilities(pictures, asked, ids, batch_size)[:, own].sum(1)
 
-def _with_ends(shares: Sequence[float], inner: Any, at_none: float, at_all: float) -> tuple[float, ...]:
-    """Scores at all shares: nothing deleted is the whole picture, everything deleted the blank one."""
-    values = iter(float(value) for value in inner)
-    return tuple(next(values) if 0 < share < 1 else at_none if share <= 0 else at_all for share in shares)
+    maps = [(explanation.geometry, chosen.map(explanation)) for explanation in found]
+    scored = curves(np.asarray(first.image.rgb), maps, score, shares, baseline)
+    return [
+        Response(explanation, chosen, tuple(shares), tuple(deleted.tolist()), tuple(inserted.tolist()), baseline)
+        for explanation, deleted, inserted in zip(found, scored.deleted, scored.inserted, strict=True)
+    ]

@@ -7,7 +7,8 @@ for the least-squares coefficient, and on several quirks:
 - the class of the first prompt token is the argmax at its position;
 - the map stored for the first answer token uses the last input token's id, and the map returned for it is the
   first prompt token's, without interference removal;
-- a constant positive window of the filter becomes NaN, hence 0.
+- a constant positive window of the filter becomes NaN, hence 0;
+- the least-squares coefficient is a NumPy number of 64 bits, so that maps without interference go on in float64.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 from ercr.errors import missing
 from ercr.trace import Trace
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]  # float32 until interference is removed, float64 afterwards
 
 
 def compat_maps(trace: Trace) -> Tensor:
@@ -69,7 +70,7 @@ def _clipped(scores: Tensor) -> Floats:
 
 def _without_interference(row: int, image: Floats, text: Floats, strings: list[str]) -> Floats:
     """Subtract the scaled mean of earlier raw maps, weighted by the text scores; equal strings are excluded."""
-    own = np.asarray(image[row], np.float32)
+    own: Floats = image[row]
     if row >= len(strings):
         return own
     others = [i for i in range(row) if strings[i] != strings[row]]
@@ -78,11 +79,11 @@ def _without_interference(row: int, image: Floats, text: Floats, strings: list[s
     weights = text[others]
     weights = weights / (weights.sum() + 1e-8)
     interference = (image[others] * weights.reshape(-1, 1)).sum(0)
-    cleaned: Floats = np.clip(own - interference * _line_search(own, interference), 0, None).astype(np.float32)
+    cleaned: Floats = np.clip(own - interference * _line_search(own, interference), 0, None)
     return cleaned
 
 
-def _line_search(own: Floats, interference: Floats) -> float:
+def _line_search(own: Floats, interference: Floats) -> Any:
     try:
         from scipy.optimize import minimize_scalar
     except ImportError:
@@ -91,7 +92,7 @@ def _line_search(own: Floats, interference: Floats) -> float:
     def distance(factor: float) -> Any:
         return np.sum((own - interference * factor) ** 2)
 
-    return float(minimize_scalar(distance).x)
+    return minimize_scalar(distance).x
 
 
 def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.uint8]:
@@ -115,5 +116,5 @@ def _rank_filter(image: Floats) -> Floats:
     kernel = np.exp(-((np.arange(9) - 4) ** 2) / (2 * width**2))
     kernel = kernel / kernel.sum(-1, keepdims=True)
     value = (windows * kernel).sum(-1)
-    filtered: Floats = np.where(mean > 0, value, 0).astype(np.float32)
+    filtered: Floats = np.where(mean > 0, value, 0).astype(image.dtype)
     return filtered

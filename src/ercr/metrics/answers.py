@@ -66,17 +66,6 @@ class AnswerScore:
     names: Mapping[int, str]  # of categories; several names of one id are joined
     left_out: str | None = None  # why the protocol takes no score from this answer
 
-    def sums(self) -> dict[str, tuple[float, float]]:
-        """Sum and count of each pooled score, for `Pooled.add`."""
-        objects = [word.pooled for word in self.words if word.pooled is not None]
-        quiet = [word.quiet for word in self.words if word.quiet is not None]
-        return {
-            "obj_iou": (sum(o.iou for o in objects), len(objects)),
-            "func_iou": (sum(quiet), len(quiet)),
-            "precision": (sum(o.precision for o in objects), len(objects)),
-            "recall": (sum(o.recall for o in objects), len(objects)),
-        }
-
     def rows(self) -> list[dict[str, Any]]:
         """One row per token with the token and word columns of a run; a word's scores stand at its first token."""
         return [self._row(token) for token in self.tokens]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ercr.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from ercr.image.geometry import Geometry
 
 BUDGETS = (0.1, 0.2, 0.3)  # those of the paper's table
 CURVE = tuple(step / 20 for step in range(21))  # those of the curves and their area
@@ -53,28 +56,54 @@ def perturbed(
     return np.where(masks, blank, image), np.where(masks, image, blank), blank
 
 
-def changes(
-    whole: float, blank: float, deleted: Sequence[float], inserted: Sequence[float]
-) -> tuple[list[float], list[float]]:
-    """Log-probability lost by deletion and gained by insertion (eqs. 26 and 27 of the paper)."""
-    return [whole - value for value in deleted], [value - blank for value in inserted]
+class Curves(NamedTuple):
+    """Scores of a picture, of its baseline, and of it with ever more pixels deleted or inserted by each map."""
+
+    whole: Any  # a number or an array, as `score` gives for one picture
+    blank: Any
+    deleted: list[Any]  # by map: [shares, …]
+    inserted: list[Any]
+
+
+def curves(
+    image: Pixels,
+    maps: Sequence[tuple[Geometry, NDArray[Any]]],
+    score: Callable[[Iterator[Pixels]], Any],
+    shares: Sequence[float] = CURVE,
+    baseline: Baseline = "mean",
+) -> Curves:
+    """What pictures score when the highest pixels of maps [h, w], each with its geometry, are deleted or inserted.
+
+    `score` takes all pictures, which are made as it asks for them, and gives an array with a row for each. Nothing
+    deleted is the picture itself and everything deleted the baseline: both are scored once.
+    """
+    blank = baseline_image(image, baseline)
+    inner = [share for share in shares if 0 < share < 1]
+
+    def pictures() -> Iterator[Pixels]:
+        yield from (image, blank)
+        for geometry, map_ in maps:
+            deleted, inserted, _ = perturbed(image, geometry.to_pixels(map_), inner, blank)
+            yield from (*deleted, *inserted)
+
+    scores = score(pictures())
+    ends, between = scores[:2], scores[2:].reshape(len(maps), 2, len(inner), *scores.shape[1:])
+
+    def curve(values: Any, at_none: Any, at_all: Any) -> Any:
+        left = iter(values)
+        return np.asarray([next(left) if 0 < s < 1 else at_none if s <= 0 else at_all for s in shares])
+
+    deleted = [curve(of_map[0], *ends) for of_map in between]
+    inserted = [curve(of_map[1], *ends[::-1]) for of_map in between]
+    return Curves(ends[0], ends[1], deleted, inserted)
+
+
+def changes(whole: Any, blank: Any, deleted: Any, inserted: Any) -> tuple[Any, Any]:
+    """Log-probability lost by deletion and gained by insertion (eqs. 26 and 27 of the paper), [..., shares]."""
+    return np.asarray(whole)[..., None] - deleted, inserted - np.asarray(blank)[..., None]
 
 
 def auc(values: Any, budgets: Sequence[float] = CURVE) -> Any:
     """Area under curves [..., budgets] by the trapezoidal rule, divided by the width: the mean height of the curve."""
     at, heights = np.asarray(budgets, float), np.asarray(values, float)
     return ((heights[..., 1:] + heights[..., :-1]) / 2 * np.diff(at)).sum(-1) / (at[-1] - at[0])
-
-
-def sums(
-    whole: float, blank: float, deleted: Sequence[float], inserted: Sequence[float], budgets: Sequence[float]
-) -> dict[str, tuple[float, float]]:
-    """One token's drops and gains at the table's budgets and, for a whole curve, their areas; for `Pooled.add`."""
-    result = {}
-    for name, values in zip(("deletion", "insertion"), changes(whole, blank, deleted, inserted), strict=True):
-        for budget, value in zip(budgets, values, strict=True):
-            if any(abs(budget - known) < 1e-9 for known in BUDGETS):
-                result[f"{name}_{round(100 * budget)}"] = (float(value), 1.0)
-        if len(budgets) > 1 and budgets[0] == 0 and budgets[-1] == 1:
-            result[f"{name}_auc"] = (float(auc(values, budgets)), 1.0)
-    return result

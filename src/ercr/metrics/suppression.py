@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ercr.image.geometry import Geometry
 
 BRIGHT = 0.5  # cells above this count as area
-TokenGroup = Literal["object", "function", "other"]
 
 
 def masses(
@@ -37,29 +36,3 @@ def masses(
         "outside": outside,
     }
     return {f"{what}_{when}": values[what][i] for what in values for i, when in enumerate(("before", "after"))}
-
-
-def token_group(kind: str, category: int | None) -> TokenGroup:
-    """Object words name a category of the dataset; nouns without one count as other."""
-    return "object" if category is not None else "function" if kind == "function" else "other"
-
-
-def sums(row: Mapping[str, float | None], group: TokenGroup) -> dict[str, tuple[float, float]]:
-    """What one token adds to Supp, Area Red., In Ret. and Out Red. of its group, for `Pooled.add`."""
-    found = {
-        "supp": _removed(row, "mass"),
-        "area_red": _removed(row, "area"),
-        "in_ret": _kept(row, "inside"),
-        "out_red": _removed(row, "outside"),
-    }
-    return {f"{name}_{group}": pair for name, pair in found.items() if pair is not None}
-
-
-def _kept(row: Mapping[str, float | None], what: str) -> tuple[float, float] | None:
-    before, after = row[f"{what}_before"], row[f"{what}_after"]
-    return None if before is None or after is None else (after, before)
-
-
-def _removed(row: Mapping[str, float | None], what: str) -> tuple[float, float] | None:
-    kept = _kept(row, what)
-    return None if kept is None else (kept[1] - kept[0], kept[1])

@@ -103,7 +103,7 @@ def test_dataset_yields_samples_of_consecutive_seeds() -> None:
     assert [sample.id for sample in samples] == ["scene-5", "scene-6", "scene-7"]
     assert isinstance(samples[0], Sample)
     assert samples[-1].references == (plan(7)[1],)
-    with pytest.raises(IndexError, match="there are 3"):
+    with pytest.raises(IndexError, match="the dataset has 3"):
         samples[3]
 
 

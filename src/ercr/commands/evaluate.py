@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
-from ercr.commands.options import JsonOption, ModelOption, choose_model
+from ercr.commands.options import AnswerLengthOption, JsonOption, ModelOption, choose_model
 from ercr.commands.output import emit_data, notes, results, say
 from ercr.errors import InputError, require
 from ercr.progress import TimeLeft
@@ -61,7 +61,7 @@ def evaluate(
     answers: Annotated[
         Literal["generated", "references"], typer.Option(help="Explain generated answers, or the first reference.")
     ] = "generated",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
+    max_new_tokens: AnswerLengthOption = 256,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",

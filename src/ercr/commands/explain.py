@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ercr.commands.options import JsonOption, MethodOption, ModelOption, check_options, choose_model, load_model
+from ercr.commands.options import (
+    AnswerLengthOption,
+    JsonOption,
+    MethodOption,
+    ModelOption,
+    check_options,
+    choose_model,
+    load_model,
+)
 from ercr.commands.output import Target, emit_data, notes, outputs, show, working, write
 from ercr.errors import ErcrError, InputError, WordNotFound
 from ercr.zoo.defaults import PROMPT, default_model
@@ -41,7 +49,7 @@ def explain(
     word: WordOption = None,
     out: OutOption = None,
     as_json: JsonOption = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
+    max_new_tokens: AnswerLengthOption = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:

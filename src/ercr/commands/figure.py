@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ercr.commands.options import JsonOption, ModelOption, check_options, choose_model, load_model
+from ercr.commands.options import AnswerLengthOption, JsonOption, ModelOption, check_options, choose_model, load_model
 from ercr.commands.output import emit_data, notes, results, working
 from ercr.errors import InputError
 from ercr.zoo.defaults import PROMPT, default_model
@@ -65,7 +65,7 @@ def figure(
     ] = None,
     width: Annotated[float, typer.Option(help="Width in inches: 7.16 for two columns of a page, 3.5 for one.")] = 7.16,
     seed: Annotated[int, typer.Option(help="Which scene to draw if no picture is given.")] = 5895,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
+    max_new_tokens: AnswerLengthOption = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     as_json: JsonOption = None,

@@ -29,6 +29,16 @@ JsonOption = Annotated[
 ]
 
 
+def _at_least_one(parameter: typer.CallbackParam, value: int) -> int:
+    """Refuse lengths below 1 before a model is loaded."""
+    if value < 1:
+        raise InputError(f"{parameter.opts[0]} must be at least 1, not {value}.")
+    return value
+
+
+AnswerLengthOption = Annotated[int, typer.Option(callback=_at_least_one, help="Longest answer, in tokens.")]
+
+
 def choose_model(given: str | None, default: DefaultModel) -> str:
     """The given model, or else the default one, which is announced."""
     if given is not None:

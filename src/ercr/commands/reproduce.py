@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ercr.commands.evaluate import NEEDED, Bar, read_batch_size
-from ercr.commands.options import JsonOption
+from ercr.commands.options import AnswerLengthOption, JsonOption
 from ercr.commands.output import emit_data, notes, results, say
 from ercr.commands.report import FormatOption, deliver
 from ercr.errors import InputError, require
@@ -38,7 +38,7 @@ def reproduce(
     ] = "local",
     workers: Annotated[int, typer.Option(help="Number of Ray workers; each takes a GPU if there are any.")] = 1,
     batch_size: Annotated[str, typer.Option(help="Samples per batch, or auto; halved if memory runs out.")] = "auto",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
+    max_new_tokens: AnswerLengthOption = 256,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto (all GPUs), cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",

@@ -15,7 +15,7 @@ export const heading = (panels) =>
     make(
       "p",
       { class: "keys", id: "ercr-keys" },
-      "Click keeps a word, shift-click makes a phrase. Keyboard: arrows move, Enter keeps, Shift and arrows make a phrase, Escape clears the selection.",
+      "Click keeps a word, shift-click makes a phrase. Keyboard: arrows move, Enter keeps, Shift and arrows make a phrase, Escape clears.",
     ),
   );
 

@@ -5,17 +5,17 @@ vision tower receives it) is fully described by its token grid and the rectangle
 canvas covers. A crop makes the rectangle smaller than the image, padding makes it larger.
 
 The rectangle is stored in exact fractions: a border may divide a cell in halves, and rounding errors must not decide
-which cells count.
+which cells count. Where cells are not evenly spaced, the borders of every row and column are stored, too: a tower may
+leave out a strip at the edge of each tile, and then the steps between cells jump there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -23,40 +23,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in original pixels
-Exact = tuple[Fraction, Fraction, Fraction, Fraction]  # the same, as fractions
-Lean = tuple[Fraction, Fraction]  # down, right, in cells
-STRAIGHT = (Fraction(0), Fraction(0))
+from ercr.errors import InputError
+from ercr.image.axes import axis
+from ercr.image.panels import STRAIGHT, Box, Exact, Lean, Panel, Spans, exact
+
+__all__ = ["STRAIGHT", "Box", "Exact", "Geometry", "Lean", "Panel", "Spans", "interpolation", "resample"]
 Floats = NDArray[np.float32]
 _HALF = Fraction(1, 2)
-_MAX_DENOMINATOR = 10**5  # of the fraction that a float stands for; real denominators count canvas pixels
 _DECIMALS = 11  # to which positions are rounded, in cells
 _MAX_ENTRIES = 2**19  # of a matrix (2 MB) that reads a view in one product
-
-
-@dataclass(frozen=True, init=False)
-class Panel:
-    """One canvas of the vision tower: a token grid (rows, columns) over a rectangle of the original image.
-
-    The rectangle may be given in fractions or in floats; a float is replaced by the nearest simple fraction.
-    A tower may look beside the middle of its cells: `lean` says how far, in cells, down and to the right.
-    """
-
-    grid: tuple[int, int]
-    box: Box
-    lean: Lean
-    edges: Exact = field(repr=False, hash=False)  # the box, exactly
-
-    def __init__(self, grid: tuple[int, int], box: Sequence[float | Fraction], lean: Lean = STRAIGHT) -> None:
-        left, top, right, bottom = (_exact(edge) for edge in box)
-        object.__setattr__(self, "grid", grid)
-        object.__setattr__(self, "box", (float(left), float(top), float(right), float(bottom)))
-        object.__setattr__(self, "lean", lean)
-        object.__setattr__(self, "edges", (left, top, right, bottom))
-
-    @property
-    def tokens(self) -> int:
-        return self.grid[0] * self.grid[1]
 
 
 @dataclass(frozen=True)
@@ -64,7 +39,9 @@ class Geometry:
     """How one image's visual tokens lie on it.
 
     The first `layout[0] * layout[1]` panels are tiles of one canvas, row by row; any further panel is an overview
-    (a thumbnail) of the same image. All tiles have the same grid and lean.
+    (a thumbnail) of the same image, or of a part of it. All tiles have the same grid and lean; those of one row have
+    the same rows, those of one column the same columns. What was shown reaches from the first tile to the last: a gap
+    between two cells counts as shown, and maps are read across it.
     """
 
     size: tuple[int, int]  # height, width of the original image
@@ -78,11 +55,18 @@ class Geometry:
 
     @cached_property
     def canvas(self) -> Panel:
-        """All tiles stitched into one panel; its grid is the grid of every map."""
+        """All tiles stitched into one panel; its grid is the grid of every map.
+
+        It has spans if the tiles have, if they are not equally large, or if they do not touch each other.
+        """
         rows, columns = self.layout
         first, last = self.panels[0], self.panels[rows * columns - 1]
+        down, across = self.panels[: rows * columns : columns], self.panels[:columns]
+        spans = None
+        if not _seamless(down, 1) or not _seamless(across, 0):
+            spans = [[span for tile in line for span in tile.axes[i].spans()] for i, line in enumerate((down, across))]
         grid = first.grid[0] * rows, first.grid[1] * columns
-        return Panel(grid, (*first.edges[:2], *last.edges[2:]), first.lean)
+        return Panel(grid, (*first.edges[:2], *last.edges[2:]), first.lean, spans)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -94,8 +78,8 @@ class Geometry:
 
     @property
     def plain(self) -> bool:
-        """Whether the grid lies over exactly the image and its cells look straight ahead."""
-        return self.canvas.edges == self._frame and self.canvas.lean == STRAIGHT
+        """Whether the grid lies evenly over exactly the image and its cells look straight ahead."""
+        return self.canvas == Panel(self.grid, self._frame)
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
@@ -103,9 +87,7 @@ class Geometry:
 
         If no cell has, those with the largest share.
         """
-        (left, top, right, bottom), (rows, columns) = self.canvas.edges, self.grid
-        height, width = self.size
-        upright, across = _inside(top, bottom, rows, height), _inside(left, right, columns, width)
+        upright, across = (axis.inside(limit) for axis, limit in zip(self.canvas.axes, self.size, strict=True))
         fullest = max(upright) * max(across)
         kept = {y: [y * x > _HALF or y * x == fullest for x in across] for y in set(upright)}  # few rows differ
         return np.array([kept[y] for y in upright])
@@ -144,7 +126,37 @@ class Geometry:
             overview = values[..., start : start + panel.tokens].reshape(*batch, *panel.grid)
             layers.append(resample(overview, panel, self.canvas))
             start += panel.tokens
-        return mosaic if len(layers) == 1 else torch.stack(layers).mean(0)
+        if len(layers) == 1:
+            return mosaic
+        if self._over is None:
+            return torch.stack(layers).mean(0)
+        shares = torch.from_numpy(self._over / self._over.sum(0)).to(values.device, values.dtype)
+        return sum((layer * share for layer, share in zip(layers, shares, strict=True)), torch.zeros_like(mosaic))
+
+    @cached_property
+    def _over(self) -> NDArray[np.bool_] | None:
+        """For the tiles and each overview, the cells of the canvas whose middle they cover; none if all cover all."""
+        rows, columns = self.layout
+        over = np.ones((1 + len(self.panels) - rows * columns, *self.grid), np.bool_)
+        for covered, panel in zip(over[1:], self.panels[rows * columns :], strict=True):
+            left, top, right, bottom = panel.edges
+            down, across = (axis(cells.spans(), Fraction(0)) for cells in self.canvas.axes)
+            inside = np.zeros(self.grid, np.bool_)
+            inside[down.within(top, bottom), across.within(left, right)] = True
+            covered &= inside
+        return None if over.all() else over
+
+    def placed(
+        self, scale_x: float | Fraction, scale_y: float | Fraction, shift_x: float | Fraction, shift_y: float | Fraction
+    ) -> Geometry:
+        """The same tokens on the same canvas, for the picture drawn there at another scale and place.
+
+        A point x of the picture is now seen where this geometry has scale_x * x + shift_x, and likewise y.
+        """
+        along_x, along_y = (exact(scale_x), exact(shift_x)), (exact(scale_y), exact(shift_y))
+        if min(along_x[0], along_y[0]) <= 0:
+            raise InputError("A picture can only be placed at a scale above 0.")
+        return replace(self, panels=tuple(panel.seen_from(along_x, along_y) for panel in self.panels))
 
     def warp_to(self, anchor: Geometry, maps: Tensor) -> Tensor:
         """Bilinear reading of this view's maps [..., h, w] at the cell centres of another view's grid."""
@@ -185,29 +197,16 @@ class Geometry:
 
     def _shows(self, panel: Panel) -> tuple[slice, slice]:
         """Rows and columns of a panel's cells that look within, not on the border of, what was shown."""
-        (left, top, right, bottom), (rows, columns) = self._seen_box(), panel.grid
-        (x, y, end_x, end_y), (down, across) = panel.edges, panel.lean
-        return _within(y, end_y, rows, top, bottom, down), _within(x, end_x, columns, left, right, across)
+        (left, top, right, bottom), (rows, columns) = self._seen_box(), panel.axes
+        return rows.within(top, bottom), columns.within(left, right)
 
     def to_dict(self) -> dict[str, Any]:
-        panels = [
-            {
-                "grid": list(p.grid),
-                "box": list(p.box),
-                "exact": [str(e) for e in p.edges],
-                "lean": [str(e) for e in p.lean],
-            }
-            for p in self.panels
-        ]
-        return {"size": list(self.size), "layout": list(self.layout), "panels": panels}
+        return {"size": list(self.size), "layout": list(self.layout), "panels": [p.to_dict() for p in self.panels]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Geometry:
-        """Read what `to_dict` wrote; files of earlier versions hold the boxes as floats only, and no lean."""
-        boxes = [[Fraction(e) for e in p["exact"]] if "exact" in p else p["box"] for p in data["panels"]]
-        grids = [(p["grid"][0], p["grid"][1]) for p in data["panels"]]
-        leans = [(Fraction(down), Fraction(right)) for down, right in (p.get("lean", STRAIGHT) for p in data["panels"])]
-        panels = tuple(Panel(*parts) for parts in zip(grids, boxes, leans, strict=True))
+        """Read what `to_dict` wrote, also in files of earlier versions."""
+        panels = tuple(Panel.from_dict(panel) for panel in data["panels"])
         return cls((data["size"][0], data["size"][1]), panels, (data["layout"][0], data["layout"][1]))
 
 
@@ -251,10 +250,8 @@ def interpolation(
     """
     rows, columns = source.grid
     first_row, last_row, first_column, last_column = extent or (0, rows - 1, 0, columns - 1)
-    (x, y), (left, top, right, bottom), (down, aside) = _centres(target), source.box, map(float, source.lean)
-    upright = _linear((y - top) / (bottom - top) * rows - 0.5 - down, rows, first_row, last_row)
-    across = _linear((x - left) / (right - left) * columns - 0.5 - aside, columns, first_column, last_column)
-    return upright, across
+    y, x = (there.count(places) for there, places in zip(source.axes, target.centres, strict=True))
+    return _linear(y, rows, first_row, last_row), _linear(x, columns, first_column, last_column)
 
 
 def _linear(at: NDArray[np.float64], cells: int, first: int, last: int) -> NDArray[np.float64]:
@@ -269,33 +266,11 @@ def _linear(at: NDArray[np.float64], cells: int, first: int, last: int) -> NDArr
     return matrix
 
 
-def _centres(panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x where the columns look and y where the rows look, in original pixels."""
-    (left, top, right, bottom), (rows, columns), (down, aside) = panel.box, panel.grid, map(float, panel.lean)
-    x = left + (np.arange(columns) + 0.5 + aside) * (right - left) / columns
-    y = top + (np.arange(rows) + 0.5 + down) * (bottom - top) / rows
-    return x, y
-
-
-def _exact(number: float | Fraction) -> Fraction:
-    return number if isinstance(number, Fraction) else Fraction(number).limit_denominator(_MAX_DENOMINATOR)
-
-
-@lru_cache(maxsize=256)
-def _inside(start: Fraction, stop: Fraction, cells: int, limit: int) -> tuple[Fraction, ...]:
-    """Share of each of `cells` equal steps from start to stop that lies in [0, limit]."""
-    step = (stop - start) / cells
-    first, last = -start / step, (limit - start) / step  # the borders, counted in cells
-    edges = [min(max(Fraction(i), first), last) for i in range(cells + 1)]
-    return tuple(edge - before for before, edge in pairwise(edges))
-
-
-def _within(start: Fraction, stop: Fraction, cells: int, low: Fraction, high: Fraction, lean: Fraction) -> slice:
-    """Those of `cells` equal steps from start to stop that look between low and high, and at neither."""
-    step = (stop - start) / cells
-    first = floor((low - start) / step - _HALF - lean) + 1
-    last = ceil((high - start) / step - _HALF - lean)
-    return slice(max(first, 0), max(last, 0))
+def _seamless(line: Sequence[Panel], side: int) -> bool:
+    """Whether tiles side by side (0) or one below the other (1) are one even run of cells."""
+    sizes = {panel.edges[side + 2] - panel.edges[side] for panel in line}
+    touching = all(before.edges[side + 2] == after.edges[side] for before, after in pairwise(line))
+    return touching and len(sizes) == 1 and not any(panel.spans for panel in line)
 
 
 @lru_cache(maxsize=256)

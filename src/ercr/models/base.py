@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Protocol
@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from ercr.errors import CheckpointError, InputError
 from ercr.image.geometry import Exact, Geometry
 from ercr.models.chat import Message, refuse_surrogates, render_chat
-from ercr.models.replica import hold_hook_lock_while_forking, replica
+from ercr.models.decoder import blocks_of, decoder_of, final_norm_of
+from ercr.models.replica import execution_device, hold_hook_lock_while_forking, replica
 from ercr.models.uint8_pixels import Uint8Processor, every_value_image, normalise_uint8, table_is_enough, value_table
 
 ViewKind = Literal["pad", "interpolate"]
 Colour = tuple[int, int, int]
+Inputs = dict[str, Any]  # keyword arguments of the decoder
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,22 @@ class Prepared:
     geometry: Geometry
     visual: Tensor  # [N] positions of the visual tokens in `input_ids`, in the geometry's order
     prompt: Tensor  # [P] positions of the conversation's own text: no template, no system message
+    beside: dict[str, Tensor] = field(default_factory=dict)  # [L] further inputs that have one number per token
+    behind: dict[str, int] = field(default_factory=dict)  # what these are for a token of the answer
+    messages: tuple[Message, ...] = ()  # the conversation, if a view of the picture has to encode it anew
+
+    @property
+    def cells(self) -> bool:
+        """Whether there are visual tokens with a place on the picture."""
+        return len(self.visual) > 0
 
     def with_answer(self, answer: Tensor) -> Prepared:
         """The same inputs with the tokens of an answer after the prompt."""
-        return replace(self, input_ids=torch.cat([self.input_ids, answer]))
+        beside = {
+            name: torch.cat([values, values.new_full(answer.shape, self.behind[name])])
+            for name, values in self.beside.items()
+        }
+        return replace(self, input_ids=torch.cat([self.input_ids, answer]), beside=beside)
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class Batch:
     image_grids: Tensor | None  # [n, 3] patches of each image, on the CPU, if the family packs images
     tower_inputs: Any  # what the vision tower of such a family derives from these grids
     offsets: tuple[int, ...]  # where each sample begins, after its padding
+    features: Tensor | None = None  # [N, d] the image features, if they are known from an earlier pass
 
 
 class CompiledPasses(Protocol):
@@ -71,6 +86,7 @@ class Adapter(ABC):
     family: ClassVar[str]
     model_types: ClassVar[tuple[str, ...]]
     checkpoints: ClassVar[tuple[str, ...]]  # well-known examples, listed by `ercr models`
+    steps: ClassVar[bool] = True  # whether `trace/greedy.py` decodes; otherwise the model's own `generate` does
 
     def __init__(self, model: Any, tokenizer: Any, image_processor: Any, chat_template: str | None) -> None:
         self.model = model
@@ -81,9 +97,20 @@ class Adapter(ABC):
         self.compiled: CompiledPasses | None = None  # if the user asked for compile=True
         self.fused = False  # whether faster kernels are allowed that round differently from the model's own
         self.decode = lru_cache(maxsize=2**16)(self._decode)
+        self.image_ids = lru_cache(maxsize=256)(self._image_ids)
         hold_hook_lock_while_forking()
 
     # what differs between families
+
+    @property
+    def batches(self) -> bool:
+        """Whether several samples can share a pass."""
+        return True
+
+    @classmethod
+    def suits(cls, config: Any) -> bool:
+        """Whether the adapter is right for a model of one of its types; some types have towers of several kinds."""
+        return True
 
     def takes(self, pixels: dict[str, Tensor]) -> bool:
         """Whether the vision tower takes image tensors of this shape; another family's processor makes others."""
@@ -112,8 +139,8 @@ class Adapter(ABC):
         """The text that replaces the chat template's single image token."""
         return self.image_token * geometry.tokens
 
-    def visual_positions(self, ids: Tensor) -> Tensor:
-        """Positions of the visual tokens in the token ids."""
+    def visual_positions(self, ids: Tensor, geometry: Geometry) -> Tensor:
+        """Positions of the visual tokens in the token ids, in the geometry's order; other image tokens have no cell."""
         return (ids == self.image_token_id).nonzero()[:, 0]
 
     def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
@@ -143,30 +170,25 @@ class Adapter(ABC):
     def on_replica(self) -> Adapter:
         """The same adapter with a replica of the model, so that one run's hooks and patches affect no other run."""
         other = copy(self)
-        vars(other).pop("head", None)
+        for name in ("head", "language_model", "blocks", "final_norm"):
+            vars(other).pop(name, None)
         other.model = replica(self.model)
+        for module in other.model.modules():
+            module.training = False  # whatever the mode of the user's model
         return other
 
-    @property
-    def body(self) -> nn.Module:
-        """The model without its language head."""
-        body: nn.Module = self.model.model
-        return body
-
-    @property
+    @cached_property
     def language_model(self) -> Any:
         """The decoder, which takes embeddings and ends in the final norm."""
-        return self.model.model.language_model
+        return decoder_of(self.model)
 
-    @property
+    @cached_property
     def blocks(self) -> nn.ModuleList:
-        blocks: nn.ModuleList = self.model.model.language_model.layers
-        return blocks
+        return blocks_of(self.language_model)
 
-    @property
+    @cached_property
     def final_norm(self) -> nn.Module:
-        norm: nn.Module = self.model.model.language_model.norm
-        return norm
+        return final_norm_of(self.language_model)
 
     @cached_property
     def head(self) -> nn.Module:
@@ -188,8 +210,11 @@ class Adapter(ABC):
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.get_input_embeddings().weight.device
-        return self.model.device if device.type == "meta" else device
+        embedding = self.model.get_input_embeddings()
+        device: torch.device = embedding.weight.device
+        if device.type != "meta":
+            return device
+        return execution_device(embedding) or execution_device(self.model) or torch.device("cpu")
 
     @property
     def mlp_cam_block(self) -> int:
@@ -227,15 +252,27 @@ class Adapter(ABC):
         """The library that resizes images; results differ slightly between libraries."""
         return str(getattr(self.image_processor, "backend", "unknown"))
 
-    def prepare(self, image: Image.Image, messages: Sequence[Message]) -> Prepared:
-        """Model inputs for chat messages and one image, equal to the official processor's."""
+    @property
+    def neutral_colour(self) -> Colour:
+        """The 8-bit colour nearest to what the image processor turns into zeros."""
+        return mean_colour(self.image_processor)
+
+    def pixels_of(self, image: Image.Image) -> dict[str, Tensor]:
+        """The image inputs alone."""
+        return self.image_inputs(image)[0]
+
+    def prepare(self, image: Image.Image, messages: Sequence[Message], cells: bool = True) -> Prepared:
+        """Model inputs for chat messages and one image, equal to the official processor's.
+
+        Without `cells`, a model whose visual tokens have no place on the picture is not refused.
+        """
         pixels, geometry = self.image_inputs(image)
         chat = render_chat(self.tokenizer, self.chat_template, messages, self.image_token, self.expand(geometry))
         if int(chat.ids.max()) >= self.vocabulary:
             raise CheckpointError(
                 "The tokenizer has tokens that the model does not have: use the tokenizer of the same checkpoint."
             )
-        visual = self.visual_positions(chat.ids)
+        visual = self.visual_positions(chat.ids, geometry)
         if len(visual) != geometry.tokens:
             raise InputError(
                 f"The prompt has {len(visual)} image tokens instead of {geometry.tokens}: "
@@ -247,20 +284,24 @@ class Adapter(ABC):
         """Inputs of an auxiliary view: the same text before the image, nothing after the last visual token."""
         pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
         first = int((anchor.input_ids == self.image_token_id).nonzero()[0])
-        extra = int((anchor.input_ids == self.image_token_id).sum()) - anchor.geometry.tokens
-        image_ids = torch.full((geometry.tokens + extra,), self.image_token_id)
-        ids = torch.cat([anchor.input_ids[:first], image_ids])
-        return Prepared(ids, pixels, geometry, self.visual_positions(ids), ids.new_empty(0))
+        ids = torch.cat([anchor.input_ids[:first], torch.tensor(self.image_ids(self.expand(geometry)))])
+        return Prepared(ids, pixels, geometry, self.visual_positions(ids, geometry), ids.new_empty(0))
+
+    def _image_ids(self, expanded: str) -> list[int]:
+        """The tokens of an image's text from its first image token to its last; some families have others between."""
+        ids = list(self.tokenizer(expanded, add_special_tokens=False)["input_ids"])
+        own = [place for place, token in enumerate(ids) if token == self.image_token_id]
+        return ids[own[0] : own[-1] + 1]
 
     def collate(self, samples: Sequence[Prepared], pad_id: int) -> dict[str, Tensor]:
         """A left-padded batch on the model's device, as keyword arguments of the model."""
-        ids, mask, _ = _padded(samples, pad_id)
+        ids, mask, _ = padded(samples, pad_id)
         inputs = {"input_ids": ids, "attention_mask": mask, **self.extra_inputs(ids)}
         return {key: value.to(self.device) for key, value in inputs.items()} | self._pixels(samples)
 
     def pack(self, samples: Sequence[Prepared], pad_id: int) -> Batch:
         """A left-padded batch. Positions and masks are computed on the CPU, so that no pass waits for the device."""
-        ids, mask, offsets = _padded(samples, pad_id)
+        ids, mask, offsets = padded(samples, pad_id)
         positions = self.position_ids(samples, mask)
         image_positions = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
         device = self.device
@@ -312,21 +353,26 @@ class Adapter(ABC):
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings [B, L, d] in which image features replace the image tokens."""
         embeds: Tensor = self.model.get_input_embeddings()(batch.ids)
-        features = self.image_features(batch).to(embeds.device, embeds.dtype)
-        features = features.flatten(0, -2)  # the tiles of an image one after another
+        features = self.image_features(batch) if batch.features is None else batch.features
+        features = features.to(embeds.device, embeds.dtype).flatten(0, -2)  # the tiles of an image one after another
         flat = embeds.flatten(0, 1).index_copy(0, batch.image_positions.to(embeds.device), features)
         return flat.view_as(embeds)
 
-    def read(self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: Any = None) -> Tensor:
-        """Run the decoder once over embeddings: its final states [B, L, d]."""
-        out = self.language_model(
-            inputs_embeds=embeds,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        )
+    def decoder_inputs(self, batch: Batch) -> Inputs:
+        """What the decoder is called with for the prompts of a batch: embeddings, positions, masks and all else.
+
+        Every pass over an image goes through here and `read`, so that nothing is left out in any of them.
+        """
+        return {"inputs_embeds": self.embed(batch), "position_ids": batch.positions, "attention_mask": batch.mask}
+
+    def read(self, inputs: Inputs, cache: Any = None) -> Tensor:
+        """Run the decoder once: its final states [B, L, d]."""
+        out = self.language_model(**inputs, past_key_values=cache, use_cache=cache is not None)
         return torch.as_tensor(out.last_hidden_state)
+
+    def adjust(self, logits: Tensor) -> Tensor:
+        """The head's output as the model's own logits; some families scale or cap them."""
+        return logits
 
     def _decode(self, ids: tuple[int, ...]) -> str:
         """Text of a few tokens, special ones included; `decode` caches it, because the same words come often."""
@@ -349,7 +395,7 @@ class Adapter(ABC):
         return torch.tensor(ids, dtype=torch.long)
 
 
-def _padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+def padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """Left-padded token ids [B, L], the attention mask [B, L], and the padding before each sample."""
     longest = max(len(sample.input_ids) for sample in samples)
     offsets = tuple(longest - len(sample.input_ids) for sample in samples)

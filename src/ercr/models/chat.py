@@ -77,24 +77,47 @@ def render_chat(
 ) -> Chat:
     """Apply the template, replace its image token by `expanded`, tokenise, and locate the conversation's own text."""
     _refuse_image_token(messages, image_token)
-    text = _render(tokenizer, template, messages)
-    spans = _text_spans(tokenizer, template, messages, text)
+    text, spans = render_text(tokenizer, template, messages)
     at = text.find(image_token)
     if at < 0:
         raise InputError("The chat template has no place for an image: pass a processor whose template has one.")
     shift = len(expanded) - len(image_token)
     text = text[:at] + expanded + text[at + len(image_token) :]
     spans = [(a + shift, b + shift) if a > at else (a, b) for a, b in spans]
+    special = needs_special_tokens(tokenizer, text)
+    encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True, return_tensors="pt")
+    ids = torch.as_tensor(encoded["input_ids"])[0]
+    return Chat(ids, positions_in(spans, torch.as_tensor(encoded["offset_mapping"])[0]))
+
+
+def render_text(tokenizer: Any, template: str | None, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
+    """The conversation as the template writes it, and where its own text stands in it."""
+    text = _render(tokenizer, template, messages)
+    return text, _text_spans(tokenizer, template, messages, text)
+
+
+def prompt_alone(messages: Sequence[Message]) -> str:
+    """The text of a single message of the user, for a checkpoint without a template."""
+    if len(messages) > 1:
+        raise InputError(
+            "This checkpoint has no chat template, so a conversation cannot be written for it: give a prompt as text, "
+            "or add chat_template.jinja to its folder."
+        )
+    return "".join(part["text"] for part in messages[0]["content"] if part["type"] == "text")
+
+
+def needs_special_tokens(tokenizer: Any, text: str) -> bool:
+    """Whether the tokenizer has to add its special tokens: not if the template has written the first one."""
     bos = getattr(tokenizer, "bos_token", None)
-    encoded = tokenizer(
-        text, add_special_tokens=not (bos and text.startswith(bos)), return_offsets_mapping=True, return_tensors="pt"
-    )
-    offsets = torch.as_tensor(encoded["offset_mapping"])[0]
+    return not (bos and text.startswith(bos))
+
+
+def positions_in(spans: Sequence[tuple[int, int]], offsets: Tensor) -> Tensor:
+    """Positions of the tokens that overlap spans of the text; `offsets` [L, 2] are the tokens' own places in it."""
     own = torch.zeros(len(offsets), dtype=torch.bool)
     for start, stop in spans:
         own |= (offsets[:, 0] < stop) & (offsets[:, 1] > start)
-    ids = torch.as_tensor(encoded["input_ids"])[0]
-    return Chat(ids, own.nonzero()[:, 0])
+    return own.nonzero()[:, 0]
 
 
 def _refuse_image_token(messages: Sequence[Message], image_token: str) -> None:

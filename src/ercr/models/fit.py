@@ -16,8 +16,9 @@ _TRIAL = (300, 200)  # width and height of a grey picture that some processors w
 def check_fit(adapter: Adapter) -> Adapter:
     """The adapter, if its head can be read and its tokenizer and image processor are this model's."""
     _check_head(adapter)
-    _check_tokenizer(adapter)
-    _check_image_processor(adapter)
+    if adapter.steps:
+        _check_tokenizer(adapter)
+        _check_image_processor(adapter)
     return adapter
 
 

@@ -6,16 +6,18 @@ import importlib
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from ercr.errors import CheckpointError, InputError
+from ercr.errors import CheckpointError, InputError, NeedsConversion, UnsupportedModel
 from ercr.models.base import Adapter
 from ercr.models.convert import must_be_converted
 from ercr.models.fit import check_fit
-from ercr.models.registry import adapter_class
+from ercr.models.generic import GenericAdapter
+from ercr.models.registry import family_names, own_adapter
 from ercr.models.updates import is_update, load_updated
 
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
@@ -26,34 +28,102 @@ _NO_PICKLES = (
 )
 
 
-def load_adapter(name: str, revision: str | None, **model_options: Any) -> Adapter:
-    """Load model, tokenizer, image processor and chat template of a checkpoint folder or hub id."""
-    from transformers import AutoConfig, AutoModelForImageTextToText, PretrainedConfig
+def load_adapter(name: str, revision: str | None, generic: bool = False, **model_options: Any) -> Adapter:
+    """Load model, tokenizer, image processor and chat template of a checkpoint folder or hub id.
+
+    A family with an adapter of its own gets it, unless `generic` is set.
+    """
+    from transformers import AutoModelForImageTextToText
 
     folder = Path(name)
     if folder.is_dir():
         _refuse_remote_code(_read_json(folder / "config.json") if (folder / "config.json").exists() else {}, name)
         _check_folder(folder)
-    elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
-        raise CheckpointError(
-            f"There is no checkpoint folder {name}: give an existing folder, or a hub id such as 'owner/model'."
-        )
     if model_options.get("use_safetensors") is False:
         raise InputError(f"use_safetensors=False cannot be used: {_NO_PICKLES}")
     source = _source(revision)
-    # registers a vision tower that configurations may name
-    importlib.import_module("ercr.models.towers.efficientnet_lite")
+    config = read_configuration(name, revision)
     with _translated_errors(name):
-        _refuse_remote_code(PretrainedConfig.get_config_dict(name, **source)[0], name)
-        config = AutoConfig.from_pretrained(name, **source)
-        adapter = adapter_class(config.model_type)
-        parts = _load_parts(name, revision)
+        make = _maker(config, name, revision, generic)
         if is_update(folder):
             model = load_updated(folder, config, **model_options)
         else:
             options = {**source, **model_options, "use_safetensors": True}
             model = AutoModelForImageTextToText.from_pretrained(name, config=config, **options)
-    return check_fit(adapter(model.eval(), *parts))
+    return check_fit(make(model))
+
+
+def read_configuration(name: str, revision: str | None = None) -> Any:
+    """The configuration of a folder or a hub id; nothing else of it is needed or read."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    folder = Path(name)
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1):
+        raise CheckpointError(
+            f"There is no checkpoint folder {name}: give an existing folder, or a hub id such as 'owner/model'."
+        )
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no config.json.")
+    source = _source(revision)
+    # registers a vision tower that configurations may name
+    importlib.import_module("ercr.models.towers.efficientnet_lite")
+    with _translated_errors(name):
+        _refuse_remote_code(PretrainedConfig.get_config_dict(name, **source)[0], name)
+        return AutoConfig.from_pretrained(name, **source)
+
+
+def _maker(config: Any, name: str, revision: str | None, generic: bool = False) -> Callable[[Any], Adapter]:
+    """How a loaded model of this configuration becomes an adapter, with the parts of a checkpoint that it needs."""
+    refuse_text_only(config)
+    own = None if generic else own_adapter(config)
+    if own is not None:
+        parts = _load_parts(name, revision)
+        return lambda model: own(model, *parts)
+    processor = load_processor(name, revision)
+    template = _chat_template(name, revision)
+    return lambda model: _generic(model, processor, template)
+
+
+def _generic(model: Any, processor: Any, template: str | None = None) -> Adapter:
+    tokenizer = getattr(processor, "tokenizer", None)
+    if tokenizer is None or not callable(processor):
+        raise InputError(
+            f"A model of type {model.config.model_type!r} needs its whole processor: pass what AutoProcessor loads."
+        )
+    return GenericAdapter(model, processor, tokenizer, template or _template_of(processor, tokenizer))
+
+
+def _template_of(processor: Any, tokenizer: Any) -> str | None:
+    template = getattr(processor, "chat_template", None) or getattr(tokenizer, "chat_template", None)
+    return template.get("default") if isinstance(template, dict) else template
+
+
+def refuse_text_only(config: Any) -> None:
+    """Refuse models that take no picture or generate no text."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as known
+
+    kind = str(getattr(config, "model_type", None))
+    if kind not in known and own_adapter(config) is None:
+        raise UnsupportedModel(
+            f"Models of type {kind!r} are not supported, because transformers has no class that answers questions "
+            f"about pictures for them: use a model of {family_names()}, or of any other type behind "
+            f"AutoModelForImageTextToText."
+        )
+
+
+def load_processor(name: str, revision: str | None = None) -> Any:
+    """The checkpoint's own processor, as AutoProcessor builds it."""
+    from transformers import AutoProcessor
+
+    try:
+        return AutoProcessor.from_pretrained(name, **_source(revision))
+    except (ImportError, ValueError, OSError) as error:
+        wanted = next((package for package in ("torchvision", "timm", "num2words") if package in str(error)), None)
+        if wanted is None:
+            raise
+        raise CheckpointError(
+            f"The processor of {name} needs the package {wanted}, which is not installed: pip install {wanted}."
+        ) from error
 
 
 def _source(revision: str | None) -> dict[str, Any]:
@@ -63,9 +133,10 @@ def _source(revision: str | None) -> dict[str, Any]:
 
 def _refuse_remote_code(stated: dict[str, Any], name: str) -> None:
     """For a checkpoint that needs remote code: name the command that converts it."""
-    advice = must_be_converted(stated.get("model_type"), name)
+    kind = stated.get("model_type")
+    advice = must_be_converted(kind, name)
     if advice:
-        raise CheckpointError(advice)
+        raise NeedsConversion(advice, str(kind))
 
 
 def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:
@@ -96,7 +167,7 @@ def _image_processor(name: str, source: dict[str, Any]) -> Any:
     return processor.from_pretrained(name, **source)
 
 
-def wrap_model(model: Any, processor: Any) -> Adapter:
+def wrap_model(model: Any, processor: Any, generic: bool = False) -> Adapter:
     """An adapter around a model the user has loaded.
 
     `processor` is the model's processor or a pair (tokenizer, image_processor); with None, both are loaded from the
@@ -108,25 +179,30 @@ def wrap_model(model: Any, processor: Any) -> Adapter:
         )
     if getattr(model, "config", None) is None or not callable(getattr(model, "generate", None)):
         raise InputError(f"Pass Explainer a loaded Hugging Face model, not {type(model).__name__}.")
-    adapter = adapter_class(getattr(model.config, "model_type", None))
+    if callable(getattr(model, "get_base_model", None)):
+        model = model.get_base_model()  # PEFT's wrapper; its layers stay where they are in the model
+    refuse_text_only(model.config)
     if processor is None:
         name = str(getattr(model, "name_or_path", ""))
         if not name:
             raise InputError("This model was not loaded from a checkpoint: pass its processor, too.")
         with _translated_errors(name):
-            return check_fit(adapter(model.eval(), *_load_parts(name, None)))
+            return check_fit(_maker(model.config, name, None, generic)(model))
+    own = None if generic else own_adapter(model.config)
+    if own is None:
+        return check_fit(_generic(model, processor))
     if isinstance(processor, tuple):
         tokenizer, image_processor = processor
         template = getattr(tokenizer, "chat_template", None)
     else:
         tokenizer = getattr(processor, "tokenizer", None)
         image_processor = getattr(processor, "image_processor", None)
-        template = getattr(processor, "chat_template", None) or getattr(tokenizer, "chat_template", None)
+        template = _template_of(processor, tokenizer)
     if tokenizer is None or image_processor is None:
         raise InputError("Pass the model's processor, or a pair (tokenizer, image_processor).")
     if isinstance(template, dict):
         template = template.get("default")
-    return check_fit(adapter(model.eval(), tokenizer, image_processor, template))
+    return check_fit(own(model, tokenizer, image_processor, template))
 
 
 def _check_folder(folder: Path) -> None:
@@ -149,7 +225,7 @@ def _check_folder(folder: Path) -> None:
         raise CheckpointError(f"The checkpoint folder {folder} cannot be used: {_NO_PICKLES}")
     # a text-only model has no image processor: then the better error is that its type is not supported
     if missing == ["preprocessor_config.json"]:
-        adapter_class(_read_json(folder / "config.json").get("model_type"))
+        refuse_text_only(SimpleNamespace(**_read_json(folder / "config.json")))
     if missing:
         raise CheckpointError(f"The checkpoint folder {folder} is incomplete: it has no {', no '.join(missing)}.")
     index = folder / "model.safetensors.index.json"

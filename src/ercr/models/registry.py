@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ercr import plugins
-from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
 
 _ADAPTERS: dict[str, type[Adapter]] = {}
@@ -25,13 +24,12 @@ def adapters() -> dict[str, type[Adapter]]:
     return dict(_ADAPTERS)
 
 
-def adapter_class(model_type: str | None) -> type[Adapter]:
-    """The adapter for a `config.model_type`, or an error that names the supported families."""
-    known = adapters()
-    if model_type in known:
-        return known[model_type]
-    families = ", ".join(sorted({adapter.family for adapter in known.values()}))
-    raise UnsupportedModel(
-        f"Models of type {model_type!r} are not supported: use a model of {families}, or write an adapter "
-        f"(one file that subclasses ercr.models.Adapter; docs/extending.md shows how)."
-    )
+def own_adapter(config: object) -> type[Adapter] | None:
+    """The adapter that was written for a model's family, or None: then the generic one is asked."""
+    found = adapters().get(str(getattr(config, "model_type", None)))
+    return found if found is not None and found.suits(config) else None
+
+
+def family_names() -> str:
+    """The families that have an adapter of their own, as a list to read."""
+    return ", ".join(sorted({adapter.family for adapter in adapters().values()}))

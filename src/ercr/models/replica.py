@@ -67,6 +67,16 @@ def _own_hook(hook: Any, made: dict[int, Any]) -> Any:
     return own
 
 
+def execution_device(module: nn.Module) -> torch.device | None:
+    """Where accelerate runs a module whose weights are offloaded; None if it does not say."""
+    hook: Any = getattr(module, "_hf_hook", None)
+    for part in (hook, *getattr(hook, "hooks", ())):
+        device = getattr(part, "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return None
+
+
 @cache
 def hold_hook_lock_while_forking() -> None:
     """Make a fork wait until no thread holds the lock under which transformers installs its hooks on a model.

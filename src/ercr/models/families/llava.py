@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from typing import Any
 
 import torch
 from PIL import Image
@@ -23,6 +24,12 @@ class Llava(Adapter):
     model_types = ("llava",)
     checkpoints = ("llava-hf/llava-1.5-7b-hf", "llava-hf/llava-1.5-13b-hf")
 
+    @classmethod
+    def suits(cls, config: Any) -> bool:
+        """Towers with one square canvas; others (such as Pixtral's) take pictures of any shape."""
+        vision = config.vision_config
+        return getattr(vision, "any_size", False) or vision.model_type in ("clip_vision_model", "siglip_vision_model")
+
     @property
     def image_token(self) -> str:
         return str(getattr(self.tokenizer, "image_token", None) or "<image>")
@@ -30,8 +37,8 @@ class Llava(Adapter):
     def expand(self, geometry: Geometry) -> str:
         return self.image_token * (geometry.tokens + self._class_tokens)
 
-    def visual_positions(self, ids: Tensor) -> Tensor:
-        return super().visual_positions(ids)[self._class_tokens :]
+    def visual_positions(self, ids: Tensor, geometry: Geometry) -> Tensor:
+        return super().visual_positions(ids, geometry)[self._class_tokens :]
 
     @property
     def _class_tokens(self) -> int:
@@ -95,6 +102,14 @@ class Llava(Adapter):
     def _geometry(self, image: Image.Image, canvas: Size, box: Exact) -> Geometry:
         lean = getattr(self.model.model.vision_tower, "lean", None)
         grid = canvas[0] // self._patch, canvas[1] // self._patch
+        # pixels beyond the last whole patch reach no token: 6 of 384 with patches of 14
+        left, top, right, bottom = box
+        box = (
+            left,
+            top,
+            left + (right - left) * Fraction(grid[1] * self._patch, canvas[1]),
+            top + (bottom - top) * Fraction(grid[0] * self._patch, canvas[0]),
+        )
         return Geometry((image.height, image.width), (Panel(grid, box, lean(canvas) if lean else STRAIGHT),))
 
     def _box(self, image: Image.Image, canvas: Size, edge: int) -> Exact:

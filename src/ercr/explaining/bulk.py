@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 import torch
 
 from ercr.errors import InputError
-from ercr.explaining.memory import in_halves
 from ercr.image.images import LoadedImage
 from ercr.models.base import Adapter, Prepared
 from ercr.trace import TraceRequest
+from ercr.trace.memory import in_halves
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -87,7 +87,9 @@ def _grouped(
 def _shape(request: TraceRequest) -> Shape:
     """The shapes that all samples of a batch share, so that no prompt is padded."""
     parts = (request.prepared, *request.views.values())
-    return tuple((len(p.input_ids), *(tuple(t.shape) for t in p.pixels.values())) for p in parts)
+    return tuple(
+        (len(p.input_ids), *(tuple(t.shape) for t in p.pixels.values() if isinstance(t, torch.Tensor))) for p in parts
+    )
 
 
 class Sizes:
@@ -135,6 +137,8 @@ def ready_to_copy(prepared: Prepared, adapter: Adapter) -> Prepared:
     precision = adapter.model.dtype
     pixels = {
         key: (value.to(precision) if value.is_floating_point() else value).pin_memory()
+        if isinstance(value, torch.Tensor)
+        else value
         for key, value in prepared.pixels.items()
     }
     return replace(prepared, pixels=pixels)

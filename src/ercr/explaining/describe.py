@@ -20,12 +20,30 @@ from ercr.models.base import Adapter
 from ercr.trace import Trace
 from ercr.trace.greedy import Generation
 from ercr.version import __version__
+from ercr.words.contrast import Alternatives
 from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
 Tensors = dict[str, dict[str, Tensor]]
 Array = NDArray[Any]
 Arrays = dict[str, dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Tokens [R, C] that could have stood for each of the answer's, with maps [R, C, h, w] and strengths [R, C]."""
+
+    ids: Tensor
+    maps: Tensor
+    strength: Tensor
+
+
+def strengths(evidence: Evidence, result: Result) -> Tensor:
+    """The highest value of each map [R] before it was stretched, in the method's unit."""
+    peaks = result.maps.flatten(1).amax(-1)
+    for size in (result.size, evidence.size):
+        peaks = peaks if size is None else peaks * size.to(peaks)
+    return peaks
 
 
 @dataclass(frozen=True)
@@ -39,13 +57,18 @@ class Explained:
     options: Generation | None  # of generation; None if the answer was given
     evidence: Evidence
     result: Result
+    candidates: Candidates | None = None
 
     def tensors(self) -> Tensors:
         """All tensors that an explanation needs, in groups."""
         text, result = self.trace.text, self.result
         optional = {"alpha": result.alpha, "beta": result.beta, "relevance": result.relevance}
         return {
-            "result": {"maps": result.maps, **{name: value for name, value in optional.items() if value is not None}},
+            "result": {
+                "maps": result.maps,
+                "strength": strengths(self.evidence, self.result),
+                **{name: value for name, value in optional.items() if value is not None},
+            },
             "stages": {"evidence": self.evidence.maps, **self.evidence.stages},
             "text": {
                 "context": text.context,
@@ -54,6 +77,7 @@ class Explained:
                 "own": text.log_probabilities,
             },
             "finite": self.trace.finite,
+            "instead": {} if self.candidates is None else vars(self.candidates),
         }
 
 
@@ -94,8 +118,16 @@ def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explain
         text_tokens=tuple(_tokens(adapter, job.trace, arrays["text"])),
         provenance=_provenance(adapter, name, revision, job),
         stages=arrays["stages"],
+        alternatives=_alternatives(adapter, job.trace.prompts, arrays["instead"]),
         **arrays["result"],
     )
+
+
+def _alternatives(adapter: Adapter, first: int, arrays: dict[str, Array]) -> Alternatives | None:
+    if not arrays:
+        return None
+    texts = tuple(tuple(adapter.decode((int(token),)) for token in row) for row in arrays["ids"])
+    return Alternatives(first, arrays["ids"], texts, arrays["maps"], arrays["strength"])
 
 
 def refuse_overflow(method: str, *found: Array) -> None:
@@ -140,6 +172,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
         "attention": getattr(model.config, "_attn_implementation", None),
         "image_backend": adapter.image_backend,
         "method": job.method.name,
+        "unit": job.method.unit,
         "settings": asdict(job.settings),
         "generation": None if job.options is None else {k: v for k, v in job.options.items() if _plain(v)},
         "answer": "generated" if job.options is not None else "given",

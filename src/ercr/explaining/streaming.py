@@ -27,7 +27,9 @@ from ercr.trace import Needs, Trace, TraceRequest, View
 from ercr.trace.cancel import add_checks, current_condition, stopped_when
 from ercr.trace.grad_mode import without_gradients
 from ercr.trace.greedy import Generation, GreedyDecoder, end_tokens, is_plain_greedy
-from ercr.trace.record import Recorder, SampleRun, assemble, auxiliary_views, pad_token, text_rows
+from ercr.trace.record import SampleRun, assemble, auxiliary_views, text_rows
+from ercr.trace.recorder import Recorder
+from ercr.trace.tokens import pad_token
 from ercr.words.pieces import pieces
 
 _TAIL = 8  # tokens that are decoded to find the text of the newest one
@@ -241,7 +243,8 @@ class GenerateThread:
 def join_evidence(parts: list[Evidence]) -> Evidence:
     """Concatenate the evidence of consecutive rows."""
     stages = {name: torch.cat([part.stages[name] for part in parts]) for name in parts[0].stages}
-    return Evidence(torch.cat([part.maps for part in parts]), stages)
+    sizes = [part.size for part in parts if part.size is not None]
+    return Evidence(torch.cat([part.maps for part in parts]), stages, torch.cat(sizes) if sizes else None)
 
 
 def join(results: list[Result]) -> Result:
@@ -254,5 +257,9 @@ def join(results: list[Result]) -> Result:
         width = parts[-1].shape[-1]
         return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts])
 
-    beta = None if results[0].beta is None else torch.cat([r.beta for r in results if r.beta is not None])
-    return Result(torch.cat([r.maps for r in results]), stacked("alpha"), beta, stacked("relevance"))
+    def joined(name: str) -> Tensor | None:
+        parts = [part for result in results if (part := getattr(result, name)) is not None]
+        return torch.cat(parts) if parts else None
+
+    maps = torch.cat([result.maps for result in results])
+    return Result(maps, stacked("alpha"), joined("beta"), stacked("relevance"), joined("size"))

@@ -13,7 +13,7 @@ from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.trace import TextRows, Trace
 
 _ENTRIES = 2**26  # entries of the tables of ranks in memory at once
-_OPTIONAL = ("alpha", "beta", "relevance")
+_OPTIONAL = ("alpha", "beta", "relevance", "size")
 
 
 def run(method: Method, settings: Settings, trace: Trace) -> tuple[Evidence, Result]:
@@ -47,7 +47,7 @@ def run_all(method: Method, settings: Settings, traces: Sequence[Trace]) -> list
 def mapped(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[tuple[Evidence, Result]]:
     """The method on traces of one geometry, padded to the longest."""
     lengths = [len(trace.text.targets) for trace in traces]
-    names = [field.name for field in fields(TextRows)]
+    names = [field.name for field in fields(TextRows) if field.name != "places"]
     text = {name: _stacked([getattr(trace.text, name) for trace in traces], max(lengths)) for name in names}
     states = [torch.stack(views) for views in zip(*([v.states for v in t.views] for t in traces), strict=True)]
     first = traces[0]
@@ -57,7 +57,7 @@ def mapped(method: Method, settings: Settings, traces: Sequence[Trace]) -> list[
         evidence, result = run(method, settings, replace(first, text=TextRows(**rows), views=views))
         optional = {name: value for name in _OPTIONAL if (value := getattr(result, name)) is not None}
         return {
-            "evidence": {"maps": evidence.maps},
+            "evidence": {"maps": evidence.maps, **({} if evidence.size is None else {"size": evidence.size})},
             "stages": evidence.stages,
             "result": {"maps": result.maps, **optional},
         }
@@ -77,4 +77,5 @@ def _cut(found: dict[str, dict[str, Tensor]], row: int, length: int) -> tuple[Ev
     part = {group: {name: value[row, :length] for name, value in tensors.items()} for group, tensors in found.items()}
     result = part["result"]
     result |= {name: result[name][:, :length] for name in ("alpha", "relevance") if name in result}
-    return Evidence(part["evidence"]["maps"], part["stages"]), Result(**result)
+    evidence = part["evidence"]
+    return Evidence(evidence["maps"], part["stages"], evidence.get("size")), Result(**result)

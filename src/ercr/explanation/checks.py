@@ -152,7 +152,11 @@ _TOKEN = object_of(
 )
 _PANEL = object_of(
     {"grid": tuple_of(_cell, _cell), "box": _edges},
-    {"exact": tuple_of(*[_fraction] * 4), "lean": tuple_of(*[_lean] * 2)},
+    {
+        "exact": tuple_of(*[_fraction] * 4),
+        "lean": tuple_of(*[_lean] * 2),
+        "spans": tuple_of(*[list_of(tuple_of(_fraction, _fraction), 1, MAX_SIDE)] * 2),
+    },
 )
 _GEOMETRY = object_of(
     {
@@ -173,7 +177,8 @@ _PROVENANCE = object_of(
     rest=_json_value,
 )
 HEADER = object_of(
-    {"format": integer(0, _MAX_INT), "tokens": list_of(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE}
+    {"format": integer(0, _MAX_INT), "tokens": list_of(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE},
+    {"instead": list_of(list_of(tuple_of(text, integer(0, _MAX_INT)), 1, 100))},
 )
 TENSOR = object_of(
     {

@@ -14,6 +14,7 @@ from safetensors.numpy import save as to_safetensors
 
 from ercr.files.writing import write_atomic
 from ercr.words import Token, Word, WordMaps
+from ercr.words.contrast import Alternatives
 
 FORMAT = 1
 
@@ -22,13 +23,19 @@ def save(explanation: WordMaps, path: Path) -> None:
     """Write one file with everything that `load` needs, including the image."""
     arrays = {"maps": explanation.maps, "image": np.frombuffer(explanation.image.to_bytes(), np.uint8)}
     arrays |= {f"stage.{name}": maps for name, maps in explanation.stages.items()}
-    optional = {"alpha": explanation.alpha, "beta": explanation.beta, "relevance": explanation.relevance}
-    arrays |= {name: array for name, array in optional.items() if array is not None}
+    arrays |= _optional(explanation)
+    instead = explanation.alternatives
+    if instead is not None:
+        arrays |= {
+            "instead.maps": instead.maps.reshape(-1, *instead.maps.shape[2:]),
+            "instead.strength": instead.strength,
+        }
     header = {
         "format": FORMAT,
         "tokens": [_token_to_dict(token) for token in explanation.text_tokens],
         "geometry": explanation.geometry.to_dict(),
         "provenance": explanation.provenance,
+        **({} if instead is None else {"instead": _instead_to_list(instead)}),
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomic(path, to_safetensors(contiguous, metadata={"ercr": json.dumps(header, ensure_ascii=False)}))
@@ -37,7 +44,6 @@ def save(explanation: WordMaps, path: Path) -> None:
 def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
     """Texts and maps of words and of tokens, earlier stages, context weights, and where on the image the maps lie."""
     grid, tokens = explanation.maps.shape[1:], explanation.text_tokens
-    optional = {"alpha": explanation.alpha, "beta": explanation.beta, "relevance": explanation.relevance}
     return {
         **_words("", explanation.words, grid),
         **_words("prompt_", explanation.prompt_words, grid),
@@ -46,13 +52,21 @@ def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
         "token_in_answer": np.array([token.kind == "answer" for token in tokens], np.bool_),
         "token_maps": explanation.maps,
         **{f"stage_{name}": maps for name, maps in explanation.stages.items()},
-        **{name: values for name, values in optional.items() if values is not None},
+        **_optional(explanation),
         "box": np.array(explanation.geometry.box, np.float64),  # left, top, right, bottom in pixels of the image
         "lean": np.array([float(part) for part in explanation.geometry.canvas.lean]),  # in cells, down and right
+        "row_centres": explanation.geometry.canvas.centres[0],  # where the rows look, in pixels from the top
+        "column_centres": explanation.geometry.canvas.centres[1],  # the columns, from the left
         "image_size": np.array(explanation.image.size, np.int64),  # height, width
         "text": np.array(explanation.text),
         "prompt": np.array(explanation.prompt),
     }
+
+
+def _optional(explanation: WordMaps) -> dict[str, NDArray[Any]]:
+    """The arrays that only some methods have."""
+    found = {name: getattr(explanation, name) for name in ("alpha", "beta", "relevance", "strength")}
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def _words(prefix: str, words: Sequence[Word], grid: tuple[int, ...]) -> dict[str, NDArray[Any]]:
@@ -61,6 +75,8 @@ def _words(prefix: str, words: Sequence[Word], grid: tuple[int, ...]) -> dict[st
         f"{prefix}maps": np.array([word.map for word in words], np.float32).reshape(len(words), *grid),
         f"{prefix}probability": np.array([word.probability for word in words], np.float64),
         f"{prefix}evidence": np.array([word.evidence for word in words], np.float64),
+        f"{prefix}strength": np.array([word.strength for word in words], np.float64),
+        f"{prefix}share": np.array([word.share for word in words], np.float64),
     }
 
 
@@ -81,6 +97,8 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
                 "tokens": [_token_to_dict(token) for token in word.tokens],
                 "probability": word.probability,
                 "evidence": word.evidence,
+                "strength": word.strength,
+                "share": word.share,
                 "map": [[round(float(v), 5) for v in row] for row in word.map],
             }
             for word in words
@@ -95,6 +113,12 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
         "seen": explanation.seen,
         "provenance": explanation.provenance,
     }
+
+
+def _instead_to_list(instead: Alternatives) -> list[list[list[Any]]]:
+    """Text and id of every alternative, by row."""
+    rows = zip(instead.texts, instead.ids.tolist(), strict=True)
+    return [[[text, id_] for text, id_ in zip(texts, ids, strict=True)] for texts, ids in rows]
 
 
 def _token_to_dict(token: Token) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.errors import FileFormatError, ImageError
+from ercr.errors import FileFormatError, ImageError, InputError
 from ercr.explanation import checks
 from ercr.explanation.export import FORMAT
 from ercr.explanation.result import Explanation
@@ -19,6 +19,7 @@ from ercr.files.plain import read_plain
 from ercr.image.geometry import Geometry
 from ercr.image.images import LoadedImage, load_image
 from ercr.words import Candidate, Token
+from ercr.words.contrast import Alternatives
 
 _PREFIX = 8  # bytes at the start of a safetensors file that hold the length of its header
 _TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
@@ -87,8 +88,12 @@ def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
     tokens = tuple(_token(token) for token in header["tokens"])
     _check_tokens(tokens)
     _check_geometry(header["geometry"])
-    geometry = Geometry.from_dict(header["geometry"])
+    try:
+        geometry = Geometry.from_dict(header["geometry"])
+    except InputError as error:  # spans that do not fit their panel
+        raise FileFormatError(str(error).rstrip(".").lower()) from None
     _check_canvas(geometry)
+    instead = _alternatives(header, arrays, tokens, geometry)
     _check_arrays(arrays, (len(tokens), *geometry.grid))
     stages = {name.removeprefix("stage."): maps for name, maps in arrays.items() if name.startswith("stage.")}
     return Explanation(
@@ -101,7 +106,31 @@ def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
         alpha=arrays.get("alpha"),
         beta=arrays.get("beta"),
         relevance=arrays.get("relevance"),
+        strength=arrays.get("strength"),
+        alternatives=instead,
     )
+
+
+def _alternatives(
+    header: dict[str, Any], arrays: Arrays, tokens: tuple[Token, ...], geometry: Geometry
+) -> Alternatives | None:
+    """What could have been said, taken out of the arrays; one list of equal length for each token of the answer."""
+    listed = header.get("instead")
+    if listed is None:
+        return None
+    said, counts = sum(token.kind == "answer" for token in tokens), {len(row) for row in listed}
+    if len(listed) != said or len(counts) != 1:
+        raise FileFormatError("its alternatives do not match its answer")
+    count = counts.pop()
+    maps, strength = (arrays.pop(f"instead.{name}", np.empty(0, np.float32)) for name in ("maps", "strength"))
+    if maps.shape != (said * count, *geometry.grid) or strength.shape != (said, count):
+        raise FileFormatError("its alternatives have maps of another shape than its answer")
+    _check_arrays({"maps": maps, "image": np.empty(0, np.uint8)}, maps.shape)
+    if strength.dtype != np.float32 or not (np.abs(strength) <= _LARGEST).all():
+        raise FileFormatError("its alternatives have strengths that are not numbers")
+    ids = np.array([[token for _, token in row] for row in listed], np.int64)
+    texts = tuple(tuple(text for text, _ in row) for row in listed)
+    return Alternatives(len(tokens) - said, ids, texts, maps.reshape(said, count, *geometry.grid), strength)
 
 
 def _token(data: dict[str, Any]) -> Token:
@@ -137,7 +166,7 @@ def _check_canvas(geometry: Geometry) -> None:
 def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
     """Names, types, shapes and ranges of all arrays, for maps of this shape [S, h, w]."""
     rows = shape[0]
-    optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows)}
+    optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows), "strength": (rows,)}
     for name in ("image", "maps"):
         if name not in arrays:
             raise FileFormatError(f"it has no array {name!r}")

@@ -42,4 +42,5 @@ register_inside(
     reads="values of the last blocks",
     cost="two more forward passes",
     memory="values of the last blocks",
+    unit="logit",
 )

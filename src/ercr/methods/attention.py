@@ -24,4 +24,5 @@ register_inside(
     reads="attention rows of one layer",
     cost="one more forward pass",
     memory="as a forward pass",
+    unit="attention weight",
 )

@@ -39,4 +39,5 @@ register_inside(
     reads="queries and keys of every layer",
     cost="one more forward pass",
     memory="queries and keys of all layers",
+    unit="attention flow",
 )

@@ -20,20 +20,28 @@ if TYPE_CHECKING:  # reports read names and settings of methods without loading 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The maps of some tokens before `refine`: `maps` [R, h, w] and named earlier stages of the same shape."""
+    """The maps of some tokens before `refine`: `maps` [R, h, w] and named earlier stages of the same shape.
+
+    `size` [R] is what 1 in the maps was before they were stretched, in the method's unit; without it, maps are in it.
+    """
 
     maps: Tensor
     stages: dict[str, Tensor] = field(default_factory=dict)
+    size: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """Final maps [R, h, w] in 0..1; for methods with a context also `alpha` [R, S], `beta` [R], `relevance` [R, S]."""
+    """Final maps [R, h, w] in 0..1; for methods with a context also `alpha` [R, S], `beta` [R], `relevance` [R, S].
+
+    `size` [R] is how much of the evidence's scale 1 in the maps is; without it, they are on the same scale.
+    """
 
     maps: Tensor
     alpha: Tensor | None = None
     beta: Tensor | None = None
     relevance: Tensor | None = None
+    size: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class Method:
     needs: Callable[[Any], Needs]
     evidence: Callable[[Trace, slice, Any], Evidence]
     refine: Callable[[Trace, Tensor, slice, Any], Result]
+    unit: str = "logit"  # of the maps before they are stretched
     reads: str = "visual states of the last block"
     cost: str = "one forward pass"
     memory: str = "as plain generation"

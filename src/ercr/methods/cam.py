@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ercr.methods.base import Evidence, Method, Result, Settings
-from ercr.methods.readout import activation_maps, normalise, valid_cells
+from ercr.methods.readout import activation_maps, stretched, valid_cells
 from ercr.methods.registry import register
 from ercr.trace import Needs, Trace
 
@@ -20,7 +20,8 @@ class CamSettings(Settings):
 
 def _evidence(trace: Trace, tokens: slice, settings: CamSettings) -> Evidence:
     raw = activation_maps(trace, trace.anchor, tokens, settings.clip)
-    return Evidence(normalise(raw, valid_cells(trace.geometry, raw.device)))
+    maps, size = stretched(raw, valid_cells(trace.geometry, raw.device))
+    return Evidence(maps, size=size.flatten())
 
 
 def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: CamSettings) -> Result:

@@ -23,4 +23,5 @@ register_inside(
     reads="image embeddings and modified gradients through all blocks",
     cost="one more forward pass, gradients through all blocks",
     memory="all blocks in float32",
+    unit="relevance, in logits",
 )

@@ -13,7 +13,15 @@ from ercr.errors import InputError, choose
 from ercr.image.geometry import Geometry
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.ranking import rank_biased_overlap
-from ercr.methods.readout import covered_cells, earlier, normalise, text_scores, valid_cells, visual_scores
+from ercr.methods.readout import (
+    covered_cells,
+    earlier,
+    normalise,
+    stretched,
+    text_scores,
+    valid_cells,
+    visual_scores,
+)
 from ercr.methods.registry import register
 from ercr.methods.residual import residualise, weighted_context
 from ercr.methods.smoothing import rank_gaussian
@@ -86,12 +94,21 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
     shown = tuple(view.geometry for view in views)
     rows = trace.text.unembedding[tokens].to(views[0].columns)
     warped = [view.geometry.read_at(anchor, visual_scores(view, rows, settings.clip)) for view in views]
-    stack = normalise(torch.stack(warped), covered_cells(shown, anchor, rows.device))
+    stack, highest = stretched(torch.stack(warped), covered_cells(shown, anchor, rows.device))
     # the anchor's own map, so that a page can show what the other views changed
     raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
     if settings.aggregate == "max":
-        return Evidence(stack.amax(0), raw)
-    return Evidence((stack * _shares(shown, anchor, settings.weights, rows.device, stack.dtype)).sum(0), raw)
+        return Evidence(stack.amax(0), raw, highest.amax((0, 2, 3)))
+    shares = _shares(shown, anchor, settings.weights, rows.device, stack.dtype)
+    given = _weights(settings.weights, len(views), rows.device, stack.dtype)
+    return Evidence((stack * shares).sum(0), raw, (highest * given).sum((0, 2, 3)))
+
+
+@lru_cache(maxsize=64)
+def _weights(weights: tuple[float, ...] | None, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The weights of the views [V, 1, 1, 1], which sum to 1."""
+    given = torch.tensor(weights or [1.0] * count, dtype=torch.float64)[:, None, None, None]
+    return (given / given.sum()).to(dtype).to(device)
 
 
 @lru_cache(maxsize=64)
@@ -115,14 +132,15 @@ def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings:
     weights, relevance = context_weights(trace, tokens, settings)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], settings.eps)
     residual, beta = residualise(maps, context, settings.eps)
-    cleaned = residual.clamp(min=0)
+    cleaned, size = residual.clamp(min=0), None
     valid = valid_cells(trace.geometry, maps.device)
     if settings.normalize != "none":
         extra = _joint_scores(trace, tokens) if settings.normalize == "joint" else None
+        size = cleaned.masked_fill(~valid, 0).amax((-2, -1))
         cleaned = normalise(cleaned, valid, extra)
     if settings.filter:
         cleaned = rank_gaussian(cleaned) * valid
-    return Result(cleaned, alpha, beta, relevance)
+    return Result(cleaned, alpha, beta, relevance, size)
 
 
 def context_weights(trace: Trace, tokens: slice, settings: ErcrSettings) -> tuple[Tensor, Tensor | None]:

@@ -13,7 +13,7 @@ _EPS = 1e-6
 
 def grad_cam_pp(trace: Trace, tokens: slice, settings: BlockSettings) -> Tensor:
     """ReLU(sum_c w_c A_c) at a block's input norm, the last one's by default."""
-    return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
+    return combine(*trace.replay.tapped_gradients(settings.layer, "attention", tokens))
 
 
 def combine(activations: Tensor, gradients: Tensor) -> Tensor:
@@ -36,4 +36,5 @@ register_inside(
     reads="input norm of one block and its gradients",
     cost="one more forward pass, gradients through that block and later ones",
     memory="those blocks in float32",
+    unit="weighted activation",
 )

@@ -56,4 +56,5 @@ register_inside(
     reads="attention of every layer and its gradients",
     cost="one more forward pass, gradients through all blocks",
     memory="all blocks in float32 and all attention matrices",
+    unit="attention flow",
 )

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ercr.methods.base import Evidence, Method, Result, Settings
-from ercr.methods.readout import normalise, valid_cells
+from ercr.methods.readout import stretched, valid_cells
 from ercr.methods.registry import register
 from ercr.trace import Needs, Trace
 
@@ -25,13 +25,22 @@ Scores = Callable[[Trace, slice, Any], Tensor]
 
 
 def register_inside(
-    name: str, title: str, paper: str, settings: type[Settings], scores: Scores, reads: str, cost: str, memory: str
+    name: str,
+    title: str,
+    paper: str,
+    settings: type[Settings],
+    scores: Scores,
+    reads: str,
+    cost: str,
+    memory: str,
+    unit: str = "score",
 ) -> Method:
-    """Register a method that is one function: the scores [R, N] of the visual tokens for some rows."""
+    """Register a method that is one function: the scores [R, N] of the visual tokens for some rows, in some unit."""
 
     def evidence(trace: Trace, tokens: slice, chosen: Any) -> Evidence:
         maps = trace.geometry.stitch(scores(trace, tokens, chosen).float())
-        return Evidence(normalise(maps, valid_cells(trace.geometry, maps.device)), {"raw": maps})
+        shown, size = stretched(maps, valid_cells(trace.geometry, maps.device))
+        return Evidence(shown, {"raw": maps}, size.flatten().clamp(min=0))
 
     return register(
         Method(
@@ -42,6 +51,7 @@ def register_inside(
             needs=lambda _: Needs(replay=True),
             evidence=evidence,
             refine=_unchanged,
+            unit=unit,
             reads=reads,
             cost=cost,
             memory=memory,

@@ -10,7 +10,7 @@ from ercr.trace import Trace
 
 def layer_cam(trace: Trace, tokens: slice, settings: BlockSettings) -> Tensor:
     """ReLU(sum_c ReLU(G) A) at a block's input norm, the last one's by default."""
-    return combine(*trace.replay.tapped_gradients(settings.layer, "input_layernorm", tokens))
+    return combine(*trace.replay.tapped_gradients(settings.layer, "attention", tokens))
 
 
 def combine(activations: Tensor, gradients: Tensor) -> Tensor:
@@ -27,4 +27,5 @@ register_inside(
     reads="input norm of one block and its gradients",
     cost="one more forward pass, gradients through that block and later ones",
     memory="those blocks in float32",
+    unit="weighted activation",
 )

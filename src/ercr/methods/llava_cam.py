@@ -25,7 +25,7 @@ def llava_cam(trace: Trace, tokens: slice, settings: LlavaCamSettings) -> Tensor
     """ReLU(mean_c w_c A_c), w_c = mean over cells of ReLU(dy/dA_c), at the block's post-attention norm."""
     replay = trace.replay
     layer = replay.mlp_cam_block if settings.layer is None else settings.layer
-    return combine(*replay.tapped_gradients(layer, "post_attention_layernorm", tokens))
+    return combine(*replay.tapped_gradients(layer, "mlp", tokens))
 
 
 def combine(activations: Tensor, gradients: Tensor) -> Tensor:
@@ -43,4 +43,5 @@ register_inside(
     reads="post-attention norm of one block and its gradients",
     cost="one more forward pass, gradients through the blocks behind it",
     memory="the blocks behind it in float32",
+    unit="weighted activation",
 )

@@ -40,8 +40,11 @@ def text_scores(trace: Trace, tokens: slice) -> Tensor:
 
 def earlier(trace: Trace, tokens: slice, exclude_repeats: bool) -> Tensor:
     """The context mask [R, S up to the last token]: True if the column's token may be context of the row's."""
-    context = trace.text.context[: tokens.stop]
-    before = context.expand(tokens.stop - tokens.start, tokens.stop).tril(tokens.start - 1)
+    context, places = trace.text.context[: tokens.stop], trace.text.places
+    if places is None:
+        before = context.expand(tokens.stop - tokens.start, tokens.stop).tril(tokens.start - 1)
+    else:
+        before = context & (places[: tokens.stop] < places[tokens, None])
     if exclude_repeats:
         before = before & (trace.text.targets[tokens, None] != trace.text.targets[None, : tokens.stop])
     return before
@@ -65,6 +68,11 @@ def normalise(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -
 
     Without `valid`, all cells are valid.
     """
+    return stretched(maps, valid, extra)[0]
+
+
+def stretched(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The normalised maps, and the highest value [..., 1, 1] that became 1."""
     hidden = None if valid is None else ~valid
     low = (maps if hidden is None else maps.masked_fill(hidden, torch.inf)).amin((-2, -1), keepdim=True)
     high = (maps if hidden is None else maps.masked_fill(hidden, -torch.inf)).amax((-2, -1), keepdim=True)
@@ -75,4 +83,4 @@ def normalise(maps: Tensor, valid: Tensor | None, extra: Tensor | None = None) -
     # differences this small are rounding errors of interpolation; division by infinity makes them 0
     span = span.masked_fill(span <= _CONSTANT * high.abs(), torch.inf)
     scaled = (maps - low) / span
-    return scaled if hidden is None else scaled.masked_fill(hidden, 0.0)
+    return scaled if hidden is None else scaled.masked_fill(hidden, 0.0), high

@@ -28,6 +28,8 @@ NAMES = {
     "tam": ("TAM", "Logit"),
     "ercr": ("ERCR", "Logit"),
 }
+# methods beside the paper's, with a name and a family
+OTHERS = {"occlusion": ("Occlusion", "Perturbation")}
 # the ablation's rows: how views are recomposed (None: one view) and what context is subtracted
 ABLATION = {
     (None, None): ("Baseline", "ercr:views=1,context=none"),
@@ -91,7 +93,7 @@ def read(text: str) -> Spec:
     from ercr.methods import resolve
 
     name = text.partition(":")[0]
-    title, family = NAMES.get(name, (text, ""))
+    title, family = NAMES.get(name) or OTHERS.get(name, (name, ""))
     try:
         method, settings = resolve(text)
     except InputError:  # a method of another version, or of a plugin that is not loaded

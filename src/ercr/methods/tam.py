@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ercr.methods.base import Evidence, Method, Result, Settings
-from ercr.methods.readout import activation_maps, earlier, normalise, text_scores, valid_cells
+from ercr.methods.readout import activation_maps, earlier, stretched, text_scores, valid_cells
 from ercr.methods.registry import register
 from ercr.methods.residual import residualise, weighted_context
 from ercr.methods.smoothing import rank_gaussian
@@ -30,19 +30,20 @@ def _evidence(trace: Trace, tokens: slice, settings: TamSettings) -> Evidence:
 
 
 def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings) -> Result:
-    if settings.compat:
-        return Result(compat_maps(trace)[tokens])
     maps = evidence[tokens]
+    if settings.compat:
+        # the highest logit of the map stands for the scale, which the public code does not keep
+        return Result(compat_maps(trace)[tokens], size=maps.amax((-2, -1)))
     logits = text_scores(trace, tokens)
     weights = logits * earlier(trace, tokens, exclude_repeats=True)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], _EPS)
     residual, beta = residualise(maps, context, _EPS)
     valid = valid_cells(trace.geometry, maps.device)
     context_logits = logits.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
-    cleaned = normalise(residual.clamp(min=0), valid, context_logits)
+    cleaned, size = stretched(residual.clamp(min=0), valid, context_logits)
     if settings.filter:
         cleaned = rank_gaussian(cleaned) * valid
-    return Result(cleaned, alpha, beta)
+    return Result(cleaned, alpha, beta, size=size.flatten())
 
 
 register(

@@ -26,4 +26,5 @@ register_inside(
     reads="last states of text and image",
     cost="one more forward pass",
     memory="as a forward pass",
+    unit="cosine",
 )

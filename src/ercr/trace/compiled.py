@@ -82,6 +82,8 @@ class Compiled:
     """A model's passes and greedy decoding, captured as CUDA graphs when shapes repeat."""
 
     def __init__(self, adapter: Adapter) -> None:
+        if not adapter.steps:
+            raise InputError("compile=True needs a family with an adapter of its own; `ercr models` lists them.")
         if len(set((getattr(adapter.model, "hf_device_map", None) or {"": 0}).values())) > 1:
             raise InputError("compile=True needs the whole model on one device: omit device_map.")
         if adapter.model.config._attn_implementation != "sdpa":
@@ -129,7 +131,7 @@ class Compiled:
             pixels = {name: given.pop(f"pixels.{name}") for name in batch.pixels}
             now = replace(batch, **given, pixels=pixels)  # type: ignore[arg-type]
             mask = None if now.mask is None else causal_mask(now.mask)
-            return self._adapter.read(self._adapter.embed(now), now.positions, mask, cache)
+            return self._adapter.read({**self._adapter.decoder_inputs(now), "attention_mask": mask}, cache)
 
         large = batch.ids.numel() > _LARGE
         return self.graphs.run(key, inputs, function, keep=(batch, cache), large=large)
@@ -204,7 +206,8 @@ class Compiled:
         """Generate one token for every row without reading anything back from the device."""
         decoder.mask.index_fill_(3, decoder.cache.at, True)
         embeds = self._adapter.model.get_input_embeddings()(decoder.token)
-        states = self._adapter.read(embeds, decoder.position, decoder.mask, decoder.cache)
+        inputs = {"inputs_embeds": embeds, "position_ids": decoder.position, "attention_mask": decoder.mask}
+        states = self._adapter.read(inputs, decoder.cache)
         decoder.states.index_copy_(1, decoder.count, states)
         following = greedy_token(self._adapter, states)[:, None]
         for counter in (decoder.position, decoder.cache.at, decoder.count):

@@ -17,6 +17,7 @@ from ercr.image.geometry import Geometry
 from ercr.models.base import Prepared, ViewKind
 
 if TYPE_CHECKING:
+    from ercr.trace.changed import ChangedPictures
     from ercr.trace.replay import Replay
 
 
@@ -29,6 +30,8 @@ class Needs:
     layer: int = -1  # counted as Hugging Face counts hidden_states; -1 is after the final norm
     top: int = 50
     replay: bool = False  # whether it needs a second pass for attention, gradients or states of blocks
+    changed: bool = False  # whether it needs the words' probabilities under changed pictures
+    cells: bool = True  # whether it needs visual tokens that have a place on the picture
 
     def together(self, other: Needs) -> Needs | None:
         """The needs of one run that serves both, or None if a single run cannot."""
@@ -38,7 +41,15 @@ class Needs:
             return None
         scales = tuple(sorted(set(self.scales) | set(other.scales)))
         kind = kinds.pop() if kinds else self.kind
-        return Needs(scales, kind, self.layer, max(self.top, other.top), self.replay or other.replay)
+        return Needs(
+            scales,
+            kind,
+            self.layer,
+            max(self.top, other.top),
+            self.replay or other.replay,
+            self.changed or other.changed,
+            self.cells or other.cells,
+        )
 
 
 def checked_layer(layer: int, count: int) -> int:
@@ -80,6 +91,7 @@ class TextRows:
     top_ids: Tensor  # [S, k] most probable tokens at the emitting positions
     top_probabilities: Tensor  # [S, k]
     log_probabilities: Tensor  # [S] of the tokens themselves
+    places: Tensor | None = None  # [S] where each row stands in the text, if not in the order of the rows
 
     def then(self, later: TextRows) -> TextRows:
         """These rows, followed by later ones."""
@@ -89,7 +101,7 @@ class TextRows:
 
     def split(self, counts: Sequence[int]) -> list[TextRows]:
         """Split the concatenated rows of several samples."""
-        columns = [getattr(self, f.name).split(list(counts)) for f in fields(self)]
+        columns = [getattr(self, name).split(list(counts)) for name in _COLUMNS]
         return [TextRows(*parts) for parts in zip(*columns, strict=True)]
 
 
@@ -142,7 +154,7 @@ class _GrownRows(TextRows):
         return _GrownRows(self._growing, len(self._growing.parts))
 
 
-_COLUMNS = frozenset(column.name for column in fields(TextRows))
+_COLUMNS = tuple(column.name for column in fields(TextRows) if column.name != "places")
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,7 @@ class Trace:
     argmax: Callable[[Tensor], Tensor] = field(repr=False)  # states to their most probable token ids
     spell: Callable[[Tensor], list[str]] = field(repr=False)  # token strings after decoding and tokenising again
     inside: Replay | None = field(default=None, repr=False)
+    beside: ChangedPictures | None = field(default=None, repr=False)
     # by kind of state: whether all numbers are finite
     finite: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
@@ -177,6 +190,12 @@ class Trace:
         """The second pass over prompt and answer, for methods whose needs ask for it."""
         assert self.inside is not None, "a method that uses the replay must ask for it: Needs(replay=True)"
         return self.inside
+
+    @property
+    def changed(self) -> ChangedPictures:
+        """The same words under changed pictures, for methods whose needs ask for it."""
+        assert self.beside is not None, "a method that changes the picture must ask for it: Needs(changed=True)"
+        return self.beside
 
     @property
     def anchor(self) -> View:

@@ -47,7 +47,12 @@ def is_plain_greedy(adapter: Adapter, options: Generation) -> bool:
 
     Only `suppress_tokens` is allowed in addition, because `greedy_token` applies it.
     """
-    if options.get("do_sample") or options.get("num_beams", 1) != 1 or not set(options) <= _PLAIN_OPTIONS:
+    if (
+        not adapter.steps
+        or options.get("do_sample")
+        or options.get("num_beams", 1) != 1
+        or not set(options) <= _PLAIN_OPTIONS
+    ):
         return False
     settings = adapter.model.generation_config
     return all(getattr(settings, name, None) in values for name, values in _NEUTRAL.items())
@@ -125,15 +130,17 @@ class GreedyDecoder:
 
     def prefill(self, batch: Batch) -> Tensor:
         """The pass over the prompts: final states [B, L, d]."""
-        self.embeds = self._adapter.embed(batch)
-        return self._adapter.read(self.embeds, batch.positions, batch.mask, self._cache)
+        inputs = self._adapter.decoder_inputs(batch)
+        self.embeds = inputs["inputs_embeds"]
+        return self._adapter.read(inputs, self._cache)
 
     def step(self) -> Tensor:
         """The pass over the newest tokens: final states [b, 1, d]."""
         if self._mask is not None:
             self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
         embeds = self._embed(self.newest[:, None])
-        states = self._adapter.read(embeds, self._next, self._mask, self._cache)
+        inputs = {"inputs_embeds": embeds, "position_ids": self._next, "attention_mask": self._mask}
+        states = self._adapter.read(inputs, self._cache)
         self._next = self._next + 1
         return states
 

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ercr.errors import UnsupportedModel
 from ercr.models.base import Adapter
+from ercr.models.decoder import mlp_of
 from ercr.trace.attention import Backend, replace_attention
 
 Rule = Literal["attn", "cp"]
@@ -35,44 +37,118 @@ def identity_rule(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor
 
 
 def apply_rule(own: Adapter, rule: Rule) -> None:
-    """Patch the decoder's norms, gated MLPs and attention with a rule; the model of `own` must be a replica."""
-    replace_attention(own, _attention_rule(rule))
-    for module in own.model.model.language_model.modules():
-        forward = _patched_forward(module, rule)
-        if forward is not None:
-            module.forward = forward
+    """Patch the decoder's norms, MLPs and attention with a rule; the model of `own` must be a replica."""
+    if len(replace_attention(own, _attention_rule(rule))) != len(own.blocks):
+        raise UnsupportedModel(
+            "This model has blocks of linear attention or convolutions, for which relevance propagation "
+            "has no rule: use another method."
+        )
+    for block in own.blocks:
+        mlp = mlp_of(block)
+        forward = None if mlp is None else _patched_mlp(mlp, rule)
+        if mlp is None or forward is None:
+            raise UnsupportedModel(
+                f"Relevance propagation has no rule for the {type(mlp or block).__name__} of this model: "
+                f"use another method."
+            )
+        mlp.forward = forward
+    for module in own.language_model.modules():
+        if type(module).__name__.endswith("Norm"):
+            module.forward = _patched_norm(module)
 
 
-def _patched_forward(module: nn.Module, rule: Rule) -> Callable[..., Tensor] | None:
-    if hasattr(module, "variance_epsilon"):
-        return partial(_norm, module)
-    if hasattr(module, "gate_proj"):
-        return partial(_mlp_attn if rule == "attn" else _mlp_cp, module)
-    return None
+def _patched_norm(module: nn.Module) -> Callable[..., Tensor]:
+    """The norm with its scale as a constant in the backward pass, whatever it does with its weight.
+
+    What a norm does to a state of one length is read from its answer to a state of ones: some multiply by their weight,
+    some by one more than it.
+    """
+    stated = (getattr(module, name, None) for name in ("variance_epsilon", "eps", "epsilon"))
+    eps = next((float(value) for value in stated if isinstance(value, int | float)), None)
+    if eps is None:
+        raise UnsupportedModel(f"Relevance propagation has no rule for {type(module).__name__}: use another method.")
+    centred = isinstance(module, nn.LayerNorm) or "LayerNorm" in type(module).__name__
+    return partial(_norm, module, type(module).forward, eps, centred and _centres(module))
 
 
-def _norm(module: Any, states: Tensor) -> Tensor:
-    """RMS norm whose scale is a constant in the backward pass."""
+def _centres(module: nn.Module) -> bool:
+    """Whether a norm subtracts the mean: then a constant state becomes its bias, or zero."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 1:
+        return False
+    with torch.no_grad():
+        ones = type(module).forward(module, torch.ones(1, len(weight), device=weight.device, dtype=weight.dtype))
+        bias = getattr(module, "bias", None)
+        return bool((ones - (0 if bias is None else bias)).abs().max() < 1e-3 * weight.abs().max())
+
+
+def _norm(module: Any, original: Callable[..., Tensor], eps: float, centred: bool, states: Tensor) -> Tensor:
     precise = states.to(torch.promote_types(states.dtype, torch.float32))
-    scale = torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
-    out: Tensor = module.weight * (precise * scale.detach()).to(states.dtype)
+    if centred:
+        precise = precise - precise.mean(-1, keepdim=True)
+    scale = torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + eps).detach()
+    with torch.no_grad():
+        out = original(module, states)
+        unit = (precise * scale).to(states.dtype)
+        # where a state is 0 its gain does not matter
+        offset = getattr(module, "bias", None) if centred else None
+        gain = (out - (0 if offset is None else offset)) / torch.where(unit == 0, 1, unit)
+    through = (precise * scale).to(states.dtype) * gain
+    return through + (out - through).detach()
+
+
+def _patched_mlp(module: Any, rule: Rule) -> Callable[..., Tensor] | None:
+    """An MLP with a rule: gated in two projections or in one, or plain."""
+    activation = next((f for name in ("act_fn", "activation_fn", "act") if (f := getattr(module, name, None))), None)
+    if activation is None or hasattr(module, "experts"):
+        return None
+    parts = dict(module.named_children())
+    if {"gate_proj", "up_proj", "down_proj"} <= set(parts):
+        split = _two_projections
+    elif {"w1", "w2", "w3"} <= set(parts):
+        split = _numbered_projections
+    elif {"gate_up_proj", "down_proj"} <= set(parts):
+        split = _joint_projection
+    elif {"fc1", "fc2"} <= set(parts):
+        return partial(_plain_mlp, module, activation)
+    else:
+        return None
+    return partial(_gated, module, split, activation, rule)
+
+
+Split = Callable[[Any, Tensor], tuple[Tensor, Tensor, nn.Module]]
+
+
+def _two_projections(module: Any, states: Tensor) -> tuple[Tensor, Tensor, nn.Module]:
+    return module.gate_proj(states), module.up_proj(states), module.down_proj
+
+
+def _numbered_projections(module: Any, states: Tensor) -> tuple[Tensor, Tensor, nn.Module]:
+    return module.w1(states), module.w3(states), module.w2
+
+
+def _joint_projection(module: Any, states: Tensor) -> tuple[Tensor, Tensor, nn.Module]:
+    gate, up = module.gate_up_proj(states).chunk(2, dim=-1)
+    return gate, up, module.down_proj
+
+
+def _gated(module: Any, split: Split, activation: Callable[[Tensor], Tensor], rule: Rule, states: Tensor) -> Tensor:
+    gate, up, down = split(module, states)
+    if rule == "attn":
+        out: Tensor = down(divide_gradient(identity_rule(activation, gate) * up, 2))
+    else:
+        out = down(activation(gate).detach() * up)
     return out
 
 
-def _mlp_attn(module: Any, states: Tensor) -> Tensor:
-    gate = identity_rule(module.act_fn, module.gate_proj(states))
-    out: Tensor = module.down_proj(divide_gradient(gate * module.up_proj(states), 2))
+def _plain_mlp(module: Any, activation: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """An MLP without a gate: in both rules its activation keeps the relevance."""
+    out: Tensor = module.fc2(identity_rule(activation, module.fc1(states)))
     return out
 
 
-def _mlp_cp(module: Any, states: Tensor) -> Tensor:
-    gate = module.act_fn(module.gate_proj(states)).detach()
-    out: Tensor = module.down_proj(gate * module.up_proj(states))
-    return out
-
-
-def _attention_rule(rule: Rule) -> Callable[[Backend], Backend]:
-    def wrap(original: Backend) -> Backend:
+def _attention_rule(rule: Rule) -> Callable[[int, Backend], Backend]:
+    def wrap(index: int, original: Backend) -> Backend:
         def function(
             module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
         ) -> tuple[Tensor, Tensor | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
@@ -45,17 +46,38 @@ def logits(adapter: Adapter, states: Tensor) -> Tensor:
 
 def ranked(adapter: Adapter, states: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
     """The top k tokens [R, k], their probabilities, and log-probabilities [R] of the targets; ties: lower id first."""
+    parts = [
+        ranked_scores(scores, targets[rows].to(scores.device), depth) for rows, scores in _by_parts(adapter, states)
+    ]
+    joined = (part[0] if len(part) == 1 else torch.cat(part) for part in zip(*parts, strict=True))
+    return tuple(part.to(states.device) for part in joined)  # type: ignore[return-value]
+
+
+def ranked_scores(scores: Tensor, targets: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same from the model's own logits [R, V]."""
+    if scores.device.type == "mps":  # its integers are not wide enough to rank in the order below
+        scores, targets = scores.cpu(), targets.cpu()
+    top = stable_top(scores, min(depth, scores.shape[-1]))
+    logs = scores.log_softmax(-1)
+    return top, logs.gather(1, top).exp(), logs.gather(1, targets[:, None])[:, 0]
+
+
+def own_log_probabilities(adapter: Adapter, states: Tensor, targets: Tensor) -> Tensor:
+    """Log-probabilities [R] of the targets alone."""
+    parts = [
+        scores.log_softmax(-1).gather(1, targets[rows, None].to(scores.device))[:, 0]
+        for rows, scores in _by_parts(adapter, states)
+    ]
+    return torch.cat(parts).to(states.device)
+
+
+def _by_parts(adapter: Adapter, states: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """A few rows of the states at a time, with the model's own logits in float32."""
     vocabulary = vocabulary_size(adapter)
     step = max(1, _RANK_ENTRIES // vocabulary)
-    tops, listed, own = [], [], []
     for start in range(0, max(len(states), 1), step):
-        scores = logits(adapter, states[start : start + step])[:, :vocabulary].float()
-        tops.append(stable_top(scores, min(depth, vocabulary)))
-        logs = scores.log_softmax(-1)
-        listed.append(logs.gather(1, tops[-1]).exp())
-        own.append(logs.gather(1, targets[start : start + step, None].to(scores.device))[:, 0])
-    joined = (part[0] if len(part) == 1 else torch.cat(part) for part in (tops, listed, own))
-    return tuple(part.to(states.device) for part in joined)  # type: ignore[return-value]
+        rows = slice(start, start + step)
+        yield rows, adapter.adjust(logits(adapter, states[rows])[:, :vocabulary].float())
 
 
 def stable_top(scores: Tensor, depth: int) -> Tensor:

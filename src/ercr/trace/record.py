@@ -9,68 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from PIL import Image
+from torch import Tensor
 
-from ercr.errors import ModelStateError
 from ercr.models.base import Adapter, Prepared, ViewKind
-from ercr.trace.cancel import cancellable
-from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, checked_layer, refuse_image_tokens
+from ercr.trace.changed import ChangedPictures
+from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, refuse_image_tokens
 from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
 from ercr.trace.ranked import ranked, vocabulary_size
+from ercr.trace.recorder import Recorder, forward
 from ercr.trace.replay import Replay
+from ercr.trace.tokens import cut_answer, pad_token, retokenise
+from ercr.trace.without_cells import trace_without_cells
 
 _MAX_SHARED_TOKENS = (
     4096  # tokens up to which views of all scales share a pass; with more, padding costs more time than extra passes
 )
-
-
-class Recorder:
-    """Records the outputs of some modules during passes of `own`, an adapter whose replica no other run uses."""
-
-    def __init__(self, adapter: Adapter, layer: int) -> None:
-        self.norm: list[Tensor] = []
-        self.block: list[Tensor] = []
-        # 0: embeddings, n: after block n, last: after the final norm
-        index = checked_layer(layer, len(adapter.blocks) + 1)
-        self.at_end = index == len(adapter.blocks)
-        self._norm = adapter.final_norm
-        self.own = cancellable(adapter)
-        self.own.final_norm.register_forward_hook(self._keep_output)
-        if not self.at_end:
-            self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
-
-    def take(self) -> tuple[Tensor, Tensor]:
-        """Final states and states of the requested layer, both [B, positions, d], since the last call."""
-        if not self.norm:
-            raise ModelStateError(
-                "The model's final norm was not called: undo torch.compile or a replaced forward first."
-            )
-        norm = _joined(self.norm)
-        block = norm if self.at_end else _joined(self.block)
-        self.norm.clear()
-        self.block.clear()
-        return norm, block
-
-    def visual(self, layer_states: Tensor) -> Tensor:
-        """The states that methods read: those of an earlier layer still have to pass the final norm."""
-        if self.at_end:
-            return layer_states
-        norm: Tensor = self._norm(layer_states)  # the user's module, which has no recording hook
-        return norm
-
-    def _keep_output(self, _: nn.Module, args: object, output: Tensor) -> None:
-        self.norm.append(output)
-
-    def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.block.append(args[0] if args else kwargs["hidden_states"])
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the states of consecutive passes."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 @torch.no_grad()
@@ -78,6 +34,10 @@ def trace_samples(
     adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: Generation
 ) -> list[Trace]:
     """Run a batch: read the given answers or generate them, then run the auxiliary views."""
+    if len(samples) > 1 and not adapter.batches:
+        return [trace for sample in samples for trace in trace_samples(adapter, [sample], needs, generation)]
+    if not samples[0].prepared.cells:
+        return trace_without_cells(adapter, samples, needs, generation)
     recorder = Recorder(adapter, needs.layer)
     if all(sample.answer is not None for sample in samples):
         run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
@@ -92,7 +52,7 @@ def trace_samples(
         anchor = View(1.0, prepared.geometry, recorder.visual(visual))
         states = run.norm[row, run.offsets[row] :]
         embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
-        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds))
+        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.image))
     return assemble(adapter, parts, needs)
 
 
@@ -157,20 +117,6 @@ def _generate(adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recor
     return _Run(answers, norm, layer, [length - len(sample.input_ids) for sample in prepared])
 
 
-def forward(
-    adapter: Adapter, samples: Sequence[Prepared], recorder: Recorder, kind: ViewKind = "pad"
-) -> tuple[Tensor, Tensor]:
-    """One pass over left-padded samples, without the language head: final and requested states [B, L, d]."""
-    batch = adapter.pack(samples, pad_token(adapter))
-    if adapter.compiled is not None and recorder.at_end and kind == "pad":
-        states = adapter.compiled.forward(batch)
-        return states, states
-    own = recorder.own
-    with own.view_context(kind):
-        own.read(own.embed(batch), batch.positions, batch.mask)
-    return recorder.take()
-
-
 @torch.no_grad()
 def auxiliary_views(
     adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, recorder: Recorder
@@ -182,7 +128,10 @@ def auxiliary_views(
         for scale in scales
     ]
     results: list[list[View]] = [[] for _ in samples]
-    passes = [[view for views in shown for view in views]] if _fit_together(shown) else shown
+    if adapter.batches:
+        passes = [[view for views in shown for view in views]] if _fit_together(shown) else shown
+    else:
+        passes = [[view] for views in shown for view in views]
     found = [row for together in passes for row in _view_states(adapter, together, recorder, needs.kind)]
     for at, states in enumerate(found):
         scale, row = divmod(at, len(samples))
@@ -193,7 +142,7 @@ def auxiliary_views(
 def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
     """Whether all scales can share one pass: equal image shapes per patch, and few enough tokens with padding."""
     every = [view for views in shown for view in views]
-    shapes = {tuple(view.pixels["pixel_values"].shape[1:]) for view in every}
+    shapes = {tuple(view.pixels["pixel_values"].shape[1:]) for view in every if "pixel_values" in view.pixels}
     padded = len(every) * max((len(view.input_ids) for view in every), default=0)
     return len(shapes) == 1 and padded <= _MAX_SHARED_TOKENS
 
@@ -217,6 +166,7 @@ class SampleRun:
     states: Tensor
     views: tuple[View, ...]
     embeds: Tensor | None = None  # [L or less, d] input embeddings with image features
+    image: Image.Image | None = None
 
     @property
     def ids(self) -> Tensor:
@@ -244,10 +194,14 @@ def assemble(adapter: Adapter, parts: Sequence[SampleRun], needs: Needs) -> list
 
 def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> Trace:
     ids, rows, device = part.ids, part.rows, part.states.device
-    replayed, embeds = part.prepared.with_answer(part.answer), part.embeds
-    if embeds is not None and len(embeds) < len(ids):
-        rest = adapter.model.get_input_embeddings()(ids[len(embeds) :].to(adapter.device))
-        embeds = torch.cat([embeds, rest.to(embeds)])
+    replayed, inside = part.prepared.with_answer(part.answer), None
+    if needs.replay:
+        refuse_image_tokens(part.answer, adapter.image_token_id)
+        features = None if part.embeds is None else part.embeds[image_positions(adapter, part).to(part.embeds.device)]
+        inside = Replay(adapter, replayed, rows - 1, ids[rows], features)
+    changed = None
+    if needs.changed and part.image is not None:
+        changed = ChangedPictures(adapter, part.image, part.prepared, part.answer, rows)
     return Trace(
         ids=ids,
         input_length=len(part.prepared.input_ids),
@@ -259,12 +213,18 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(device),
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: retokenise(adapter, wanted),
-        inside=Replay(adapter, replayed, rows - 1, ids[rows], embeds) if needs.replay else None,
+        inside=inside,
+        beside=changed,
         finite={
             **{f"visual (scale {v.scale:g})": torch.isfinite(v.states).all() for v in part.views},
             "text": torch.isfinite(text.emit_states).all(),
         },
     )
+
+
+def image_positions(adapter: Adapter, part: SampleRun) -> Tensor:
+    """Positions of the prompt that take image features, whether they have a cell or not."""
+    return (part.prepared.input_ids == adapter.image_token_id).nonzero()[:, 0]
 
 
 def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:
@@ -278,28 +238,3 @@ def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: 
         read,
         *ranked(adapter, emit, targets, needs.top),
     )
-
-
-def cut_answer(tokens: Tensor, ends: int | Sequence[int] | None, pad: int) -> Tensor:
-    """The answer up to and including its end token, without the batch's padding."""
-    stops = [ends] if isinstance(ends, int) else list(ends or [])
-    at = torch.isin(tokens, torch.tensor(stops, dtype=tokens.dtype)).nonzero()
-    if len(at):
-        return tokens[: int(at[0]) + 1]
-    written = (tokens != pad).nonzero()
-    return tokens[: int(written[-1]) + 1] if len(written) else tokens[:0]
-
-
-def pad_token(adapter: Adapter) -> int:
-    for source in (adapter.tokenizer, adapter.model.generation_config, adapter.config):
-        token = getattr(source, "pad_token_id", None)
-        if token is not None:
-            return int(token)
-    ends = adapter.model.generation_config.eos_token_id
-    return int(ends[0] if isinstance(ends, list) else ends or 0)
-
-
-def retokenise(adapter: Adapter, ids: Tensor) -> list[str]:
-    """Token strings after decoding and tokenising again."""
-    text = adapter.tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return [str(token) for token in adapter.tokenizer.tokenize(text)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ercr.errors import InputError, WordNotFound, nearest
 from ercr.image.geometry import Floats, Geometry
 from ercr.image.images import LoadedImage
+from ercr.words.contrast import Alternatives, Contrast, contrast
 from ercr.words.pieces import group
 
 Subwords = Literal["max", "mean", "first"]
@@ -50,6 +51,8 @@ class Word:
     tokens: tuple[Token, ...]
     map: Floats = field(repr=False)  # [h, w], 0..1
     index: int = -1  # among the words of its kind
+    strength: float = 0.0  # highest value of the map before it was stretched, in the method's unit
+    share: float = 0.0  # the strength as a share of what the strongest word of the answer reaches
 
     @property
     def probability(self) -> float:
@@ -87,6 +90,8 @@ class WordMaps:
     alpha: Floats | None = None  # [S, S]
     beta: Floats | None = None  # [S]
     relevance: Floats | None = None  # [S, S]
+    strength: Floats | None = None  # [S] highest value of each map before it was stretched, in the method's unit
+    alternatives: Alternatives | None = None  # maps of tokens that could have been said
 
     # texts
 
@@ -126,12 +131,24 @@ class WordMaps:
         groups = group([t.text for t in tokens], _turns(tokens))
         words = [self._merge([tokens[i] for i in indices], subwords) for indices in groups]
         visible = [word for word in words if word.text]
-        return tuple(Word(w.text, w.tokens, w.map, index) for index, w in enumerate(visible))
+        return tuple(replace(word, index=index) for index, word in enumerate(visible))
 
     def _merge(self, tokens: Sequence[Token], subwords: Subwords) -> Word:
         stack = self.maps[[t.row for t in tokens]]
         text = "".join(t.text for t in tokens).strip()
-        return Word(text, tuple(tokens), np.asarray(merge_maps(stack, subwords), np.float32))
+        strength = float(self._strengths[[t.row for t in tokens]].max(initial=0.0))
+        share = strength / self._strongest if self._strongest > 0 else 0.0
+        return Word(text, tuple(tokens), np.asarray(merge_maps(stack, subwords), np.float32), -1, strength, share)
+
+    @cached_property
+    def _strengths(self) -> Floats:
+        """Strengths of all rows; files of earlier versions have none, and then the maps' peaks stand for them."""
+        return self.maps.max((1, 2), initial=0.0) if self.strength is None else self.strength
+
+    @cached_property
+    def _strongest(self) -> float:
+        """The highest strength of the answer's tokens."""
+        return float(self._strengths[[token.row for token in self.tokens]].max(initial=0.0))
 
     # finding words
 
@@ -182,6 +199,39 @@ class WordMaps:
             if self.alpha[row, j] > 0
         ]
         return float(self.beta[row]), entries
+
+    # what could have been said
+
+    def instead(self, which: str | int, other: str, occurrence: int = 0) -> Word:
+        """Another word at the place of a word of the answer, with its map by the same method there."""
+        said = self.word(which, occurrence)
+        token = said.tokens[0]
+        if self.alternatives is None:
+            raise InputError(
+                "This explanation has no maps of words that were not said: explain with candidates=True, by a method "
+                "such as 'ercr', 'tam' or 'cam'."
+            )
+        column = self.alternatives.find(token.row, other)
+        if column is None:
+            known = ", ".join(
+                repr(text.strip()) for text in self.alternatives.texts[token.row - self.alternatives.first]
+            )
+            raise WordNotFound(
+                f"There is no map of {other!r} at the place of {said.text!r}, only of {known}: explain with "
+                f"candidates=[{other!r}]."
+            )
+        row = token.row - self.alternatives.first
+        strength = float(self.alternatives.strength[row, column])
+        share = strength / self._strongest if self._strongest > 0 else 0.0
+        return Word(other.strip(), (token,), self.alternatives.maps[row, column], -1, strength, share)
+
+    def contrast(self, which: str | int, other: str, occurrence: int = 0) -> Contrast:
+        """Why this word and not another one: the difference of their evidence at the word's place."""
+        token = self.word(which, occurrence).tokens[0]
+        its = self.instead(which, other, occurrence)
+        own = float(self._strengths[token.row])
+        text = self.word(which, occurrence).text
+        return contrast(text, self.maps[token.row], own, its.text, its.map, its.strength)
 
     # maps on the image
 

@@ -1,0 +1,75 @@
+"""One pass of the decoder with its states recorded: a hook on the final norm, and one on a block's input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ercr.errors import ModelStateError
+from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.trace.cancel import cancellable
+from ercr.trace.data import checked_layer
+from ercr.trace.tokens import pad_token
+
+
+class Recorder:
+    """Records the outputs of some modules during passes of `own`, an adapter whose replica no other run uses."""
+
+    def __init__(self, adapter: Adapter, layer: int) -> None:
+        self.norm: list[Tensor] = []
+        self.block: list[Tensor] = []
+        # 0: embeddings, n: after block n, last: after the final norm
+        index = checked_layer(layer, len(adapter.blocks) + 1)
+        self.at_end = index == len(adapter.blocks)
+        self._norm = adapter.final_norm
+        self.own = cancellable(adapter)
+        self.own.final_norm.register_forward_hook(self._keep_output)
+        if not self.at_end:
+            self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """Final states and states of the requested layer, both [B, positions, d], since the last call."""
+        if not self.norm:
+            raise ModelStateError(
+                "The model's final norm was not called: undo torch.compile or a replaced forward first."
+            )
+        norm = _joined(self.norm)
+        block = norm if self.at_end else _joined(self.block)
+        self.norm.clear()
+        self.block.clear()
+        return norm, block
+
+    def visual(self, layer_states: Tensor) -> Tensor:
+        """The states that methods read: those of an earlier layer still have to pass the final norm."""
+        if self.at_end:
+            return layer_states
+        norm: Tensor = self._norm(layer_states)  # the user's module, which has no recording hook
+        return norm
+
+    def _keep_output(self, _: nn.Module, args: object, output: Tensor) -> None:
+        self.norm.append(output)
+
+    def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.block.append(args[0] if args else kwargs["hidden_states"])
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate the states of consecutive passes."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+
+
+def forward(
+    adapter: Adapter, samples: Sequence[Prepared], recorder: Recorder, kind: ViewKind = "pad"
+) -> tuple[Tensor, Tensor]:
+    """One pass over left-padded samples, without the language head: final and requested states [B, L, d]."""
+    batch = adapter.pack(samples, pad_token(adapter))
+    if adapter.compiled is not None and recorder.at_end and kind == "pad":
+        states = adapter.compiled.forward(batch)
+        return states, states
+    own = recorder.own
+    with own.view_context(kind):
+        own.read(own.decoder_inputs(batch))
+    return recorder.take()

@@ -1,0 +1,31 @@
+"""Log-probabilities of given words from one pass, without ranked lists and views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ercr.models.base import Adapter, Prepared
+from ercr.models.whole import logits_before
+from ercr.trace.cancel import cancellable
+from ercr.trace.ranked import own_log_probabilities
+from ercr.trace.recorder import Recorder, forward
+
+
+@torch.no_grad()
+def log_probabilities(adapter: Adapter, prompts: Sequence[Prepared], answer: Tensor, rows: Tensor) -> Tensor:
+    """Log-probabilities [B, S] of the tokens at some positions of a prompt and an answer that all samples share."""
+    if len(prompts) > 1 and not adapter.batches:
+        return torch.cat([log_probabilities(adapter, [prompt], answer, rows) for prompt in prompts])
+    ids = torch.cat([prompts[0].input_ids, answer])
+    if not prompts[0].cells:
+        scores = logits_before(cancellable(adapter), prompts, answer, rows)
+        logs = scores.log_softmax(-1)
+        return logs.gather(-1, ids[rows].to(logs.device).expand(len(prompts), -1)[..., None])[..., 0]
+    recorder = Recorder(adapter, -1)
+    states, _ = forward(adapter, [prompt.with_answer(answer) for prompt in prompts], recorder)
+    emit = states[:, (rows - 1).clamp(min=0).to(states.device)]
+    logs = own_log_probabilities(adapter, emit.flatten(0, 1), ids[rows].repeat(len(prompts)))
+    return logs.view(len(prompts), -1)

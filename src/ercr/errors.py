@@ -49,6 +49,14 @@ class CheckpointError(InputError):
     """A checkpoint cannot be found, or a file of it is missing or damaged."""
 
 
+class NeedsConversion(CheckpointError):
+    """A checkpoint of this type exists only with remote code, and `ercr convert` can rewrite it."""
+
+    def __init__(self, message: str, model_type: str) -> None:
+        super().__init__(message)
+        self.model_type = model_type
+
+
 class OutputError(InputError):
     """A result cannot be written where it was asked for."""
 

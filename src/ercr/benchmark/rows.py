@@ -15,6 +15,7 @@ from PIL import Image
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
 from ercr.explaining.bulk import BatchSize, Ready
+from ercr.explaining.decoding import decoding
 from ercr.explaining.explainer import Explainer
 from ercr.explanation import Explanation
 from ercr.image.images import load_image
@@ -22,7 +23,7 @@ from ercr.methods import resolve
 from ercr.models.base import Adapter
 from ercr.trace import Needs, TraceRequest
 from ercr.trace.ranked import vocabulary_size
-from ercr.trace.record import pad_token
+from ercr.trace.tokens import pad_token
 
 PROMPT = "Describe it:"
 Row = dict[str, Any]  # of benchmark.json
@@ -65,15 +66,16 @@ class Bench:
         never = vocabulary_size(self.adapter)  # no token has this id, so no answer ends early
         ends = self.adapter.model.generation_config.eos_token_id
         self._unending = {} if ends is None else {"eos_token_id": never}
-        self.options = explainer._generation(tokens, self._unending or None)
+        self.options = decoding(tokens, self._unending or None)
 
     def sample(self, method: str) -> TraceRequest:
         chosen, settings = resolve(method)
-        return self.explainer._ready(self.image, PROMPT, None, [chosen.needs(settings)]).request
+        needs = chosen.needs(settings)
+        return self.explainer.runs.ready(self.image, PROMPT, None, needs.cells, [needs]).request
 
     def explain(self, method: str, batch: int = 1) -> Callable[[], list[list[Explanation]]]:
         ready, chosen = [Ready(self.image, self.sample(method))] * batch, [resolve(method)]
-        return lambda: self.explainer._explain(ready, chosen, self.options)
+        return lambda: self.explainer.runs.explain(ready, chosen, self.options)
 
     def generate(self, **more: Any) -> Callable[[], object]:
         inputs = self.adapter.collate([self.sample("cam").prepared], pad_token(self.adapter))
@@ -150,7 +152,7 @@ def prefill(bench: Bench, batch: int, method: str = "ercr", flops: float | None 
 
     def run() -> None:
         for pack in packs:
-            adapter.read(adapter.embed(pack), pack.positions, pack.mask)
+            adapter.read(adapter.decoder_inputs(pack))
 
     flops, seconds = flops or operations(run), device_time(run, bench.device)
     floor = flops / PEAK if bench.device.type == "cuda" else None

@@ -17,6 +17,7 @@ from ercr.commands.convert import convert
 from ercr.commands.evaluate import evaluate
 from ercr.commands.explain import explain, show_saved
 from ercr.commands.figure import figure
+from ercr.commands.models import models
 from ercr.commands.options import JsonOption, ModelOption, choose_model, load_model
 from ercr.commands.output import check_outputs, emit_data, notes, results, show, working
 from ercr.commands.report import report
@@ -141,30 +142,7 @@ def methods(
         results.print("`ercr methods NAME` describes one: what it reads, its cost, paper and default settings.")
 
 
-@app.command()
-def models(as_json: JsonOption = None) -> None:
-    """List the packaged models and the supported families."""
-    from ercr.models import adapters
-    from ercr.zoo import packaged
-
-    families = {a.family: a for a in adapters().values()}
-    data = {
-        "packaged": list(packaged()),
-        "families": [
-            {"family": name, "model_types": list(a.model_types), "checkpoints": list(a.checkpoints)}
-            for name, a in sorted(families.items())
-        ],
-    }
-    if as_json is not None:
-        emit_data(data, as_json)
-        return
-    table = Table("family", "config.model_type", "examples")
-    for name, adapter in sorted(families.items()):
-        table.add_row(name, ", ".join(adapter.model_types), "\n".join(adapter.checkpoints))
-    results.print(table)
-    results.print("packaged: " + (", ".join(packaged()) or "none"))
-
-
+app.command()(models)
 app.command()(evaluate)
 app.command()(report)
 app.command()(reproduce)

@@ -18,7 +18,6 @@ from ercr.errors import ErcrError
 from ercr.evaluate.plan import Plan
 from ercr.explaining.bulk import Sizes
 from ercr.explaining.explainer import Explainer
-from ercr.explaining.memory import device_lost, out_of_memory
 from ercr.explanation import Explanation, Token
 from ercr.metrics.answers import score_answer
 from ercr.metrics.faithfulness import curves
@@ -27,6 +26,7 @@ from ercr.metrics.pixels import levels
 from ercr.metrics.protocol import Protocol
 from ercr.metrics.suppression import masses
 from ercr.metrics.text import meteor, rouge_l
+from ercr.trace.memory import device_lost, out_of_memory
 
 Row = dict[str, Any]
 _PICTURES = 32  # perturbed pictures that are scored together

@@ -17,10 +17,10 @@ from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
 from ercr.explaining.bulk import BatchSize, Sizes
 from ercr.explaining.explainer import Explainer
-from ercr.explaining.memory import free_memory, in_halves
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol
+from ercr.trace.memory import free_memory, in_halves
 
 Loaded = tuple[int, "Sample | Failure"]
 Batch = Sequence[tuple[int, Sample]]

@@ -133,7 +133,7 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "tokens": list(explanation.geometry.grid),
         "grid": list(stored.grid),
         "box": stored.box,
-        "lean": stored.lean,
+        "centres": stored.centres,
         "extent": stored.extent,
         "seen": round(explanation.seen, 4),
         "whole": explanation.geometry.whole,
@@ -164,14 +164,14 @@ def _context(explanation: WordMaps, words: Sequence[Word]) -> list[Any] | None:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The grid that maps are stored on: box in shares of the image, extent of the cells that hold evidence.
+    """The grid that maps are stored on: where its rows and columns look, the box, and the cells that hold evidence.
 
-    The lean says how far down and to the right of their middles its cells look, in cells.
+    Places are shares of the image's height and width.
     """
 
     grid: tuple[int, int]
     box: list[float]
-    lean: list[float]
+    centres: list[list[float]]
     extent: list[int]
 
 
@@ -182,8 +182,16 @@ def _grid(explanation: WordMaps, step: int) -> _Grid:
     right, bottom = left + (right - left) * across * step / columns, top + (bottom - top) * down * step / rows
     y, x = (np.flatnonzero(geometry.valid.any(axis)) // step for axis in (1, 0))
     box = [left / width, top / height, right / width, bottom / height]
-    lean = [round(float(part) / step, 6) for part in geometry.canvas.lean]
-    return _Grid((down, across), [round(v, 6) for v in box], lean, [int(v) for v in (y[0], y[-1], x[0], x[-1])])
+    sides = zip(geometry.canvas.centres, geometry.size, strict=True)
+    centres = [[round(float(at), 6) for at in _middles(places / side, step)] for places, side in sides]
+    return _Grid((down, across), [round(v, 6) for v in box], centres, [int(v) for v in (y[0], y[-1], x[0], x[-1])])
+
+
+def _middles(places: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+    """The middles of `step` neighbouring places each; the last ones go on as if there were more."""
+    pitch = places[-1] - places[-2] if len(places) > 1 else 0.0
+    more = places[-1] + pitch * np.arange(1, -len(places) % step + 1)
+    return np.asarray(np.concatenate([places, more]).reshape(-1, step).mean(1))
 
 
 def _coarsening(explanations: Sequence[WordMaps]) -> int:

@@ -54,7 +54,7 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
     """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
     box = [round(side, 2) for side in first.geometry.box]  # all methods read the same cells
-    lean = [float(part) for part in first.geometry.canvas.lean]
+    rows, columns = ([round(float(at), 2) for at in places] for places in first.geometry.canvas.centres)
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
     def by_method(index: int, read: Callable[[Word], Any]) -> Any:
@@ -68,7 +68,8 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
             "evidence": by_method(i, lambda word: round(word.evidence, 4)),
             "map": by_method(i, _rows),
             "box": box,
-            "lean": lean,
+            "row_centres": rows,
+            "column_centres": columns,
         }
         for i, word in enumerate(first.words)
     ]

@@ -5,11 +5,9 @@ import { make, number, visible } from "./dom.js";
 const where = (maps, stage, range) => {
   const values = maps.values(stage, range);
   const at = values.indexOf(values.reduce((a, b) => Math.max(a, b), 0));
-  const [rows, columns] = maps.panel.grid;
-  const [left, above, right, below] = maps.panel.box;
-  const [down, aside] = maps.panel.lean;
-  const x = left + (((at % columns) + 0.5 + aside) / columns) * (right - left);
-  const y = above + ((Math.floor(at / columns) + 0.5 + down) / rows) * (below - above);
+  const columns = maps.panel.grid[1];
+  const x = maps.panel.centres[1][at % columns];
+  const y = maps.panel.centres[0][Math.floor(at / columns)];
   const third = (value, names) => names[Math.min(2, Math.max(0, Math.floor(3 * value)))];
   const [upright, across] = [third(y, ["top", "middle", "bottom"]), third(x, ["left", "centre", "right"])];
   return upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;

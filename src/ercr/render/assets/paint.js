@@ -51,12 +51,16 @@ export const gradient = (table, opacity) => {
 };
 
 // Which two cells each pixel lies between, and how far: half-pixel centres, edge values beyond the outermost ones.
-// Cells look `lean` of a cell beside their middles.
-const between = (pixels, cells, start, stop, first, last, lean) => {
+// Cells look at `centres`, shares of the image's side, which need not be evenly spaced.
+const between = (pixels, centres, first, last) => {
   const low = new Int32Array(pixels);
   const part = new Float32Array(pixels);
+  let before = 0;
   for (let i = 0; i < pixels; i++) {
-    const at = (((i + 0.5) / pixels - start) / (stop - start)) * cells - 0.5 - lean;
+    const place = (i + 0.5) / pixels;
+    while (before < centres.length - 2 && centres[before + 1] <= place) before++;
+    const step = centres.length > 1 ? centres[before + 1] - centres[before] : 1;
+    const at = before + (place - centres[before]) / step;
     const kept = Math.min(Math.max(at, first), last);
     low[i] = Math.min(Math.floor(kept), Math.max(last - 1, first));
     part[i] = kept - low[i];
@@ -70,11 +74,9 @@ export class Painter {
     this.columns = panel.grid[1];
     this.box = panel.box;
     const { width, height } = canvas;
-    const [left, above, right, below] = panel.box;
     const [firstRow, lastRow, firstColumn, lastColumn] = panel.extent;
-    const [down, aside] = panel.lean;
-    this.x = between(width, panel.grid[1], left, right, firstColumn, lastColumn, aside);
-    this.y = between(height, panel.grid[0], above, below, firstRow, lastRow, down);
+    this.x = between(width, panel.centres[1], firstColumn, lastColumn);
+    this.y = between(height, panel.centres[0], firstRow, lastRow);
     this.image = this.pen.createImageData(width, height);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.rows = new Float32Array(panel.grid[0] * width);

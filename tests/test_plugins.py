@@ -43,13 +43,13 @@ import json, sys
 from ercr.datasets.registry import open_dataset
 from ercr.evaluate.plan import Plan
 from ercr.methods import resolve
-from ercr.models import adapter_class
+from ercr.models import adapters
 
 dataset = open_dataset("captioned:" + sys.argv[1])
 plan = Plan(model="any", dataset="captioned:", methods=("sharp:power=3",))
 print(json.dumps({
     "power": resolve("sharp:power=3")[1].power,
-    "family": adapter_class("vipllava").family,
+    "family": adapters()["vipllava"].family,
     "reference": dataset[0].references[0],
     "plugins": plan.settings(dataset).get("plugins"),
 }))

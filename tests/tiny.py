@@ -34,7 +34,7 @@ INTERN_TEMPLATE = (
 
 
 def tokenizer(
-    specials: dict[str, str], template: str, named: dict[str, str] | None = None, bos: str | None = None
+    specials: dict[str, str], template: str | None, named: dict[str, str] | None = None, bos: str | None = None
 ) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast

@@ -33,9 +33,11 @@ def begin(http: httpx.Client, name: str, values: list[Any]) -> str:
     return str(answer.json()["event_id"])
 
 
-def explain(http: httpx.Client, file: str, method: str = "ercr", length: int = 12) -> tuple[str, list[dict[str, Any]]]:
+def explain(
+    http: httpx.Client, file: str, method: str = "ercr", length: int = 12, model: str = MODEL
+) -> tuple[str, list[dict[str, Any]]]:
     """Text and words, with their maps, of a picture that was uploaded."""
-    event = begin(http, "explain", [{"path": file}, PROMPT, MODEL, method, length])
+    event = begin(http, "explain", [{"path": file}, PROMPT, model, method, length])
     text = http.get(f"{API}/call/explain/{event}").text
     kind, _, data = text.strip().rpartition("\n\n")[2].partition("\ndata: ")
     if kind != "event: complete":

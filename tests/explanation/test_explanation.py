@@ -191,9 +191,27 @@ def test_arrays_hold_every_map_and_where_it_lies(explanation):
     assert not any(array.dtype.hasobject for array in arrays.values())  # numpy.load reads them without pickles
 
 
-def test_a_file_keeps_where_cells_look(tmp_path):
-    leaning = made.explanation(lean=(Fraction(13, 100), Fraction(-2, 7)))
+@pytest.mark.parametrize("kind", ["lean", "seams"])
+def test_a_file_keeps_where_cells_look(tmp_path, kind):
+    seams = made.with_seams((6, 90), (9, 130))
+    leaning = made.explanation(**{"lean": (Fraction(13, 100), Fraction(-2, 7))} if kind == "lean" else {"spans": seams})
     leaning.save(tmp_path / "x.ercr")
     kept = ercr.load(tmp_path / "x.ercr")
     assert kept.geometry == leaning.geometry
     np.testing.assert_array_equal(kept.heatmap("dog"), leaning.heatmap("dog"))
+    arrays = kept.to_numpy()
+    for name, places in zip(("row_centres", "column_centres"), leaning.geometry.canvas.centres, strict=True):
+        np.testing.assert_allclose(arrays[name], places)
+
+
+def test_a_file_whose_cells_lie_on_each_other_is_refused(tmp_path):
+    bad = made.explanation(spans=made.with_seams((6, 90), (9, 130)))
+    text = json.dumps(bad.geometry.to_dict()["panels"][0]["spans"])
+    bad.save(tmp_path / "x.ercr")
+    data = (tmp_path / "x.ercr").read_bytes()
+    swapped = json.dumps([spans[::-1] for spans in json.loads(text)])
+    escaped = json.dumps(text)[1:-1].encode()
+    assert escaped in data
+    (tmp_path / "x.ercr").write_bytes(data.replace(escaped, json.dumps(swapped)[1:-1].encode()))
+    with pytest.raises(FileFormatError, match="not a readable explanation: "):
+        ercr.load(tmp_path / "x.ercr")

@@ -144,7 +144,8 @@ def test_similarity_and_surgery_equal_plain_numpy(inside, family):
 def test_tapped_gradients_equal_a_plain_backward_pass(inside, family):
     case = inside(family)
     replay, adapter = case.trace.replay, case.adapter
-    for layer, name in ((-1, "input_layernorm"), (adapter.mlp_cam_block, "post_attention_layernorm")):
+    places = {"attention": (-1, "input_layernorm"), "mlp": (adapter.mlp_cam_block, "post_attention_layernorm")}
+    for place, (layer, name) in places.items():
         kept = []
         entry = adapter.blocks[0].register_forward_pre_hook(
             lambda m, a, k: ((a[0].requires_grad_(), *a[1:]), k), with_kwargs=True
@@ -156,7 +157,7 @@ def test_tapped_gradients_equal_a_plain_backward_pass(inside, family):
             expected = [torch.autograd.grad(y, kept[0], retain_graph=True)[0][0, replay.visual] for y in chosen]
         entry.remove()
         tap.remove()
-        activations, gradients = replay.tapped_gradients(layer, name, case.rows)
+        activations, gradients = replay.tapped_gradients(layer, place, case.rows)
         np.testing.assert_allclose(activations.numpy(), kept[0][0, replay.visual].detach().numpy(), atol=1e-5)
         np.testing.assert_allclose(gradients.numpy(), torch.stack(expected).numpy(), atol=1e-5)
 
@@ -176,7 +177,7 @@ def test_the_last_blocks_output_has_no_gradient_at_visual_tokens_but_its_norm_ha
     finally:
         handle.remove()
     assert naive.abs().max() == 0
-    _, ours = case.trace.replay.tapped_gradients(-1, "input_layernorm", case.rows)
+    _, ours = case.trace.replay.tapped_gradients(-1, "attention", case.rows)
     assert ours[-1].abs().max() > 0
 
 
@@ -190,9 +191,8 @@ def test_relevance_rules_keep_the_forward_pass_and_conserve_relevance(inside, fa
 
     own = case.adapter.on_replica()
     apply_rule(own, rule)
-    embeds, positions = replay._embeds[None], own.position_ids([replay._sample], torch.ones(1, replay.length).long())
     with torch.no_grad():
-        ruled = own.read(embeds, positions, None)[0]
+        ruled = own.read(own.decoder_inputs(own.pack([replay._sample], 0)))[0]
     np.testing.assert_allclose(ruled.numpy(), plain.numpy(), atol=1e-5)
     if (
         rule == "cp" and family == "llava"

@@ -32,7 +32,7 @@ LXT_PYTHON = Path(os.environ.get("ERCR_LXT_PYTHON", ROOT / ".venv-lxt/bin/python
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl_single"])
 def test_grad_cam_pp_and_layer_cam_equal_the_grad_cam_package(checkpoint, picture, tmp_path, family):
     case = Case(checkpoint(family), picture)
-    activations, gradients = case.trace.replay.tapped_gradients(-1, "input_layernorm", case.rows)
+    activations, gradients = case.trace.replay.tapped_gradients(-1, "attention", case.rows)
     source, target = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(source, activations=activations, gradients=gradients, grid=case.trace.geometry.grid)
     run = subprocess.run(
@@ -72,8 +72,8 @@ def text_model(family, arrays, shape):
     text = {k.removeprefix("model.model."): v for k, v in arrays.items() if k.startswith("model.model.")}
     model.model.language_model.load_state_dict(text)
     model.lm_head.weight.data = arrays["model.lm_head.weight"]
-    blocks = model.model.language_model.layers
-    return SimpleNamespace(model=model, config=model.config, blocks=blocks)
+    decoder = model.model.language_model
+    return SimpleNamespace(model=model, config=model.config, language_model=decoder, blocks=decoder.layers)
 
 
 @pytest.mark.parametrize("rule", ["attn", "cp"])

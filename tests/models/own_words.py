@@ -20,10 +20,11 @@ import torch
 from PIL import Image
 
 import ercr
+from ercr.explaining.decoding import decoding
 from ercr.models.chat import as_messages
 from ercr.trace import Needs, TraceRequest, trace_samples
 from ercr.trace.greedy import end_tokens
-from ercr.trace.record import cut_answer, pad_token
+from ercr.trace.tokens import cut_answer, pad_token
 
 SCENES = ("scenes-qwen2vl", "scenes-llava", "scenes-internvl")
 PHOTOGRAPHS = Path(__file__).parents[3] / "shared/data/coco2014/image"
@@ -49,7 +50,7 @@ class Checker:
 
     def __init__(self, explainer: ercr.Explainer, limit: int, steps: bool = True) -> None:
         self.explainer, self.adapter, self.steps = explainer, explainer.adapter, steps
-        self.options = explainer._generation(limit, None)
+        self.options = decoding(limit, None)
         self.counts: Counter[str] = Counter()
 
     @torch.no_grad()

@@ -248,7 +248,7 @@ def test_other_models_are_refused_with_the_families_named():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=20, n_positions=8))
-    with pytest.raises(UnsupportedModel, match=r"InternVL, LLaVA-1.5, Qwen2-VL.*one file"):
+    with pytest.raises(UnsupportedModel, match=r"InternVL, LLaVA-1.5, Qwen2-VL.*AutoModelForImageTextToText"):
         ercr.Explainer(model, (None, None))
 
 
@@ -329,3 +329,26 @@ def test_half_precision_models_rank_by_float32_logits(checkpoint, picture):
     precise = trace.text.emit_states.float() @ adapter.head.weight.float().T
     expected = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))[:50] for row in precise.tolist()]
     assert trace.text.top_ids.tolist() == expected
+
+
+def test_image_tokens_without_a_cell_are_told_by_the_geometry(load, picture):
+    """As in LLaVA-NeXT, where every row of cells ends in a token for the line break, in views as well."""
+    plain = load("llava").adapter
+
+    class WithBreaks(type(plain)):
+        def expand(self, geometry):
+            rows, columns = geometry.grid
+            return self.image_token * (columns + 1) * rows
+
+        def visual_positions(self, ids, geometry):
+            own = (ids == self.image_token_id).nonzero()[:, 0]
+            return own.view(geometry.grid[0], -1)[:, :-1].flatten()
+
+    adapter = WithBreaks(plain.model, plain.tokenizer, plain.image_processor, plain.chat_template)
+    anchor = adapter.prepare(picture, as_messages(PROMPT))
+    for shown in (anchor, adapter.view(picture, anchor, 0.5, "interpolate")):
+        rows, columns = shown.geometry.grid
+        assert len(shown.visual) == rows * columns
+        steps = shown.visual.diff()
+        assert set(steps[columns - 1 :: columns].tolist()) <= {2}
+        assert int((shown.input_ids == adapter.image_token_id).sum()) == rows * (columns + 1)

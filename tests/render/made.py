@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from PIL import Image
 
 from ercr.explanation import Candidate, Explanation, Token
-from ercr.image.geometry import STRAIGHT, Box, Geometry, Lean, Panel
+from ercr.image.geometry import STRAIGHT, Box, Geometry, Lean, Panel, Spans
 from ercr.image.images import LoadedImage
 
 PROMPT = ("Describe", " this", " image", ".")
@@ -23,6 +24,16 @@ def photo(size: tuple[int, int] = (90, 130), seed: int = 3) -> Image.Image:
     return Image.fromarray(np.clip(base + rng.normal(0, 12, base.shape), 0, 255).astype(np.uint8))
 
 
+def with_seams(*lines: tuple[int, int]) -> Spans:
+    """Cells of lines (their number, and the picture's side) in tiles of three, with a gap behind every tile."""
+    found = []
+    for count, side in lines:
+        pitch = Fraction(side, 11 * count)
+        starts = [(10 * i + 3 * (i // 3)) * pitch for i in range(count)]
+        found.append(tuple((start, start + 10 * pitch) for start in starts))
+    return (found[0], found[1])
+
+
 def explanation(
     answer: Sequence[str] = ANSWER,
     prompt: Sequence[str] = PROMPT,
@@ -31,6 +42,7 @@ def explanation(
     grid: tuple[int, int] = (6, 9),
     box: Box | None = None,
     lean: Lean = STRAIGHT,
+    spans: Spans | None = None,
     method: str = "ercr",
     model: str = "made-by-hand",
     seed: int = 0,
@@ -42,7 +54,10 @@ def explanation(
     context = method in ("ercr", "tam")
     before = _blobs(rng, len(pieces), grid)
     alpha, beta, subtracted = _context(before)
-    panel = Panel(grid, box or (0, 0, picture.width, picture.height), lean)
+    if spans is None:
+        panel = Panel(grid, box or (0, 0, picture.width, picture.height), lean)
+    else:
+        panel = Panel.spaced(*spans, lean)
     geometry = Geometry((picture.height, picture.width), (panel,))
     loaded = LoadedImage(picture)
     return Explanation(

@@ -13,7 +13,7 @@ from PIL import Image
 import ercr
 from ercr.image.geometry import STRAIGHT
 from ercr.render.overlay import overlay
-from tests.render.made import explanation, photo
+from tests.render.made import explanation, photo, with_seams
 
 
 @pytest.fixture(scope="module")
@@ -242,13 +242,17 @@ CASES = {
     "pad": (PAD, STRAIGHT, "dog"),
     "phrase": (None, STRAIGHT, "small dog"),
     "lean": (None, ASIDE, "dog"),
+    "seams": ("seams", STRAIGHT, "dog"),
 }
 
 
 @pytest.mark.parametrize(("box", "lean", "which"), CASES.values(), ids=CASES)
 def test_the_saved_picture_is_the_librarys_overlay(box, lean, which, open_page):
     """Saved at twice the picture's size or more, so the overlay is computed there; the picture itself is lossless."""
-    made = explanation(image=photo((400, 560)), box=box and tuple(v * 560 / 130 for v in box), lean=lean)
+    if box == "seams":
+        made = explanation(image=photo((400, 560)), spans=with_seams((6, 400), (9, 560)))
+    else:
+        made = explanation(image=photo((400, 560)), box=box and tuple(v * 560 / 130 for v in box), lean=lean)
     shown = open_page(made.to_html(which=which))
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save").click()

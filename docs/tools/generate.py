@@ -1,13 +1,15 @@
-"""Write what the code already says into the pages: facts of every method, options of every command.
+"""Write what the code already says into the pages: facts of every method, options of every command, checked families.
 
     python docs/tools/generate.py
 
-`methods.md` keeps its text; only what stands between the marks of a method is replaced. `commands.md` is written whole.
+`methods.md` and `families.md` keep their text; only what stands between their marks is replaced. `commands.md` is
+written whole.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,9 +19,11 @@ from typer.models import ArgumentInfo
 
 from ercr.commands.cli import app, root
 from ercr.methods import Method, methods
+from ercr.models.checked import checked, checked_with
 
 DOCS = Path(__file__).resolve().parents[1]
 _FACTS = re.compile(r"(<!-- facts: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLES = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIELD = re.compile(r"^\s+(\w+):[^#=]+=[^#]+?(?:#\s*(.*))?$")
 # switches whose line in the code needs no comment
 _MEANINGS = {
@@ -71,6 +75,88 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "/".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+def families_page(text: str) -> str:
+    """The page on families with the tables of what was checked and measured."""
+    tables = {"checked": _checked, "refused": _refused, "without": _without, "generic": _generic, "cost": _cost}
+    return _TABLES.sub(lambda found: f"{found[1]}{tables[found[2]]()}\n{found[3]}", text)
+
+
+def _checked() -> str:
+    lines = [
+        f"With transformers {checked_with()}:",
+        "",
+        "| family | `model_type` | decoder | adapter | inputs, tokens | p | painted | replay | sees | methods |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in checked():
+        if row.reason is not None:
+            continue
+        sees = "the prompt" if row.causal is False else "each other" if row.mutual else "nothing"
+        same = "equal" if row.inputs and row.tokens else "differ"
+        beside = "" if row.beside_own is None else f"; centres within {row.beside_own:.3f} of a cell of the probe's"
+        numbers = f"{row.probabilities:.0e} | {row.painted:.0%} | {row.replayed:.0e}"
+        lines.append(
+            f"| {row.title} | `{row.type}` | {row.decoder} | {row.adapter}{beside} | {same} | {numbers} | {sees} | "
+            f"{row.methods} |"
+        )
+    return "\n".join(lines)
+
+
+def _refused() -> str:
+    """Reasons, each with the families and methods that it stops."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in checked():
+        for method, reason in row.refused.items():
+            found.setdefault(reason, {}).setdefault(row.title, []).append(method)
+    lines = ["| reason | families | methods |", "|---|---|---|"]
+    for reason, families in sorted(found.items()):
+        names = dict.fromkeys(name for stopped in families.values() for name in stopped)
+        methods = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {_cell(reason)} | {', '.join(families)} | {methods} |")
+    return "\n".join(lines)
+
+
+def _without() -> str:
+    lines = ["| family | `model_type` | what is said | inputs, tokens | p |", "|---|---|---|---|---|"]
+    for row in checked():
+        if row.reason is not None:
+            same = "" if row.inputs is None else "equal" if row.inputs and row.tokens else "differ"
+            p = "" if row.probabilities is None else f"{row.probabilities:.0e}"
+            lines.append(f"| {row.title} | `{row.type}` | {_cell(row.reason)} | {same} | {p} |")
+    return "\n".join(lines)
+
+
+def _generic() -> str:
+    lines = [
+        "| model | Obj-IoU of `ercr`, own | generic | mean difference of its maps | largest |",
+        "|---|---|---|---|---|",
+    ]
+    for path in sorted((DOCS / "tables").glob("generic-scenes-*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        own, generic = (data["scores"][kind]["ercr"]["obj_iou"] for kind in ("own", "generic"))
+        mean, largest = data["mean difference of maps"]["ercr"], data["largest difference of maps"]["ercr"]
+        lines.append(f"| {data['model']} | {own:.1f} | {generic:.1f} | {mean:.1e} | {largest:.1e} |")
+    return "\n".join(lines)
+
+
+def _cost() -> str:
+    lines = [
+        "What asking costs, random weights in published shapes (`python -m benchmarks.generic cost`), 16 new tokens, "
+        "milliseconds:",
+        "",
+        "| shape | picture | visual tokens | device | probe of a new size | up to the decoder | `cam` own | generic | "
+        "`ercr` own | generic |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted((DOCS / "tables").glob("generic-cost-*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        times = [data.get(f"{method}, {kind}") for method in ("cam", "ercr") for kind in ("own", "generic")]
+        cells = [data["probe"], data["up to the decoder"], *times]
+        shown = " | ".join("–" if value is None else f"{value:,.0f}" for value in cells)
+        lines.append(f"| {data['shape']} | {data['size']} | {data['visual tokens']} | {data['device']} | {shown} |")
+    return "\n".join(lines)
 
 
 def commands_page() -> str:
@@ -154,8 +240,12 @@ def _cell(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """What the generated pages should hold now."""
-    listed = DOCS / "methods.md"
-    return {listed: methods_page(listed.read_text(encoding="utf-8")), DOCS / "commands.md": commands_page()}
+    listed, families = DOCS / "methods.md", DOCS / "families.md"
+    return {
+        listed: methods_page(listed.read_text(encoding="utf-8")),
+        families: families_page(families.read_text(encoding="utf-8")),
+        DOCS / "commands.md": commands_page(),
+    }
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def test_methods_that_can_share_a_run_do_and_agree_with_single_runs(load, picture, monkeypatch):
-    from ercr.explaining import explainer as module
+    from ercr.explaining import runs as module
 
     explainer = load("internvl_single")
     names = ["cam", "ercr", "tam", "attention", "ercr:views=1", "cam:layer=1"]

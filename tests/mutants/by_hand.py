@@ -79,7 +79,7 @@ FAULTS = [
     ),
     Fault(
         "the end token is cut off",
-        "trace/record.py",
+        "trace/tokens.py",
         "return tokens[: int(at[0]) + 1]",
         "return tokens[: int(at[0])]",
         RECORD,

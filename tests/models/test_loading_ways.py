@@ -79,9 +79,11 @@ def test_lora_is_read_as_if_it_were_merged(folder, name):
 def quantised(folder, kind):
     """The model with its layers packed by a real library, and what the plain model would be with these weights."""
     from transformers import BitsAndBytesConfig, TorchAoConfig
+    from transformers.utils.import_utils import is_torchao_available
 
     if kind == "torchao":
         quantization = pytest.importorskip("torchao.quantization")
+        is_torchao_available.cache_clear()  # other tests may have asked before the path was extended
         config = TorchAoConfig(quantization.Int8WeightOnlyConfig())
     else:
         pytest.importorskip("bitsandbytes")

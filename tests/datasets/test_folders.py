@@ -162,6 +162,6 @@ def test_a_fingerprint_follows_what_rows_depend_on(coco):
     (coco / "annotations/captions_val2014.json").write_text(json.dumps(captions))
     assert fingerprint(f"coco:{coco}") != before
     assert fingerprint("scenes:2") == fingerprint("scenes:5") != fingerprint("scenes:2@1")
-    for wrong in ("scenes:x", "scenes:-1", "scenes:2@-5"):
+    for wrong in ("scenes:x", "scenes:-1", "scenes:2@-5", "scenes:2,size=3", "scenes:2,style="):
         with pytest.raises(InputError, match="scenes:COUNT"):
             open_dataset(wrong)

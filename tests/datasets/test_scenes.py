@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from ercr.datasets import Sample, Scenes
+from ercr.datasets.registry import open_dataset
 from ercr.datasets.scenes import CATEGORIES, NOUNS, counts, mentions, scene
 from ercr.datasets.scenes.captions import write_caption
 from ercr.datasets.scenes.compose import bank_tensor, compose, pack, visible
 from ercr.datasets.scenes.dataset import plan
 from ercr.datasets.scenes.layout import COLORS, SHAPES, draw_layout
-from ercr.datasets.scenes.pictograms import _load, load_bank
+from ercr.datasets.scenes.pictograms import PICTOGRAMS, _load, load_bank
+from ercr.errors import InputError
 from ercr.zoo import packaged, scene_models
 
 SEEDS = range(200)
@@ -214,3 +217,18 @@ def test_missing_pictograms_are_named_in_one_sentence(monkeypatch: pytest.Monkey
     assert said.endswith(".")
     with pytest.raises(FileNotFoundError, match="No pictogram style"):
         load_bank("no-such-style")
+
+
+def test_a_dataset_of_scenes_is_drawn_in_a_style_of_ones_own(tmp_path) -> None:
+    for _, code in PICTOGRAMS:
+        Image.new("RGBA", (8, 8), (250, 0, 250, 255)).save(tmp_path / f"{code}.png")
+    drawn = open_dataset(f"scenes:2@7,style={tmp_path}")
+    sample = drawn[0]
+    assert (len(drawn), sample.id) == (2, "scene-7")
+    assert sample.labels is not None
+    assert sample.references == (scene(7, tmp_path).caption,)
+    red, green, blue = np.asarray(sample.image, int)[sample.labels > 0].mean(0)
+    assert min(red, blue) > green + 60, "the objects are drawn in the style's colour"
+    assert drawn.fingerprint(2) != Scenes(2, 7).fingerprint(2)
+    with pytest.raises(InputError, match="named by code point"):
+        open_dataset("scenes:2,style=nowhere")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,8 @@ from .compose import bank_tensor, compose, pack, visible
 from .layout import SHAPES, Layout, draw_layout
 from .nouns import CATEGORIES, NOUNS
 from .pictograms import Bank, load_bank
+
+_USUAL = "openmoji"  # the style that comes with the package `scenes` asks for
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def plan(seed: int, size: int = 224, shape: tuple[int, int] | None = None) -> tu
     return layout, write_caption(rng, layout)
 
 
-def scene(seed: int, style: str | Path = "openmoji", size: int = 224) -> Scene:
+def scene(seed: int, style: str | Path = _USUAL, size: int = 224) -> Scene:
     """The scene of a seed. The same seed, style and size give the same scene on every CPU run."""
     layout, caption = plan(seed, size)
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +95,7 @@ def _bank(style: str) -> Tensor:
 class Scenes(Samples):
     """The scenes of consecutive seeds as samples, drawn when they are asked for."""
 
-    def __init__(self, number: int = 1000, start: int = 0, style: str | Path = "openmoji", size: int = 224) -> None:
+    def __init__(self, number: int = 1000, start: int = 0, style: str | Path = _USUAL, size: int = 224) -> None:
         self.number, self.start, self.style, self.size = number, start, style, size
 
     def __len__(self) -> int:
@@ -100,6 +103,13 @@ class Scenes(Samples):
 
     def name(self, index: int) -> str:
         return f"scene-{self.start + index}"
+
+    def fingerprint(self, count: int) -> str:
+        """Names alone do not tell the style, so the pictograms of a style of one's own are hashed, too."""
+        names = super().fingerprint(count)
+        if self.style == _USUAL:
+            return names
+        return hashlib.sha256(names.encode() + load_bank(self.style).tobytes()).hexdigest()
 
     def sample(self, index: int) -> Sample:
         drawn = scene(self.start + index, self.style, self.size)
@@ -115,12 +125,17 @@ class Scenes(Samples):
 
 @register("scenes")
 def open_scenes(where: str) -> Scenes:
-    """`scenes`, `scenes:200` (how many) or `scenes:200@5000` (from which seed)."""
-    count, _, start = where.partition("@")
+    """`scenes`, `scenes:200` (how many), `scenes:200@5000` (from which seed), `scenes:200,style=FOLDER`."""
+    numbers, comma, option = where.partition(",")
+    name, _, style = option.partition("=") if comma else ("style", "=", _USUAL)
+    count, _, start = numbers.partition("@")
     try:
         number, first = int(count or 1000), int(start or 0)
     except ValueError:
         number = first = -1
-    if number < 0 or first < 0:
-        raise InputError(f"Write scenes:COUNT or scenes:COUNT@FIRST_SEED, not scenes:{where}.")
-    return Scenes(number, first)
+    if number < 0 or first < 0 or name != "style" or not style:
+        raise InputError(f"Write scenes:COUNT, scenes:COUNT@SEED or scenes:COUNT,style=FOLDER, not scenes:{where}.")
+    folder = Path(style).expanduser()
+    if style != _USUAL and not folder.is_dir():
+        raise InputError(f"There is no folder {style!r}: a style is a folder of PNG files named by code point.")
+    return Scenes(number, first, style if style == _USUAL else folder)

@@ -47,8 +47,8 @@ def test_every_word_keeps_its_picture_and_one_that_was_not_said_costs_no_other(r
     words = ("--word", "dog", "--word", "a sofa")
     code, _, err = run(*common, *words, "-o", tmp_path / "x.png", "-o", tmp_path / "x.npz")
     assert code == 0
-    assert "dog: evidence" in err
-    assert "a sofa: evidence" in err
+    assert "dog: strength" in err
+    assert "a sofa: strength" in err
     code, _, _ = run(*common, *words, "-o", tmp_path / "1.png", "-o", tmp_path / "2.png", "-o", tmp_path / "x.ercr")
     assert code == 0
     saved = ercr.load(tmp_path / "x.ercr")

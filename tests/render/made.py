@@ -11,6 +11,9 @@ from PIL import Image
 from ercr.explanation import Candidate, Explanation, Token
 from ercr.image.geometry import STRAIGHT, Box, Geometry, Lean, Panel, Spans
 from ercr.image.images import LoadedImage
+from ercr.words.calibration import Calibration, Part
+from ercr.words.contrast import Alternatives
+from ercr.words.grounding import Signals
 
 PROMPT = ("Describe", " this", " image", ".")
 ANSWER = ("A", " red", " kang", "aroo", " beside", " a", " small", " dog", ",", " and", " a", " house", ".")
@@ -46,8 +49,13 @@ def explanation(
     method: str = "ercr",
     model: str = "made-by-hand",
     seed: int = 0,
+    grounded: bool = False,
+    others: int = 0,
 ) -> Explanation:
-    """One blob of evidence per token at a place of its own; `ercr` and `tam` subtract the mean of earlier maps."""
+    """One blob of evidence per token at a place of its own; `ercr` and `tam` subtract the mean of earlier maps.
+
+    With `grounded`, every second token was guessed; `others` is how many words could have been said instead of each.
+    """
     picture = image or photo()
     rng = np.random.default_rng(seed)
     pieces = [*prompt, *answer, "</s>"]
@@ -77,7 +85,28 @@ def explanation(
         alpha=alpha if context else None,
         beta=beta if context else None,
         relevance=rng.random(alpha.shape).astype(np.float32) if context else None,
+        signals=_signals(len(prompt), len(answer) + 1) if grounded else None,
+        alternatives=_others(rng, len(prompt), len(answer) + 1, others, grid) if others else None,
     )
+
+
+def _signals(first: int, count: int) -> Signals:
+    guessed = np.arange(count) % 2 == 1
+    values = {
+        "without.text": np.where(guessed, -1.0, -6.0).astype(np.float32),
+        "lens.rank": np.where(guessed, 900, 2).astype(np.float32),
+        "lens.probability": np.where(guessed, 0.001, 0.4).astype(np.float32),
+        "focus": np.where(guessed, 0.1, 0.8).astype(np.float32),
+    }
+    parts = (Part("effect.text", 2.0, 1.0, 1.0), Part("lens.probability", 0.2, 0.1, 0.5))
+    return Signals(first, values, Calibration("made by hand", parts, 0.0, 0.3, 0.6))
+
+
+def _others(rng: np.random.Generator, first: int, count: int, others: int, grid: tuple[int, int]) -> Alternatives:
+    maps = np.stack([_blobs(rng, others, grid) for _ in range(count)])
+    ids = np.arange(count * others).reshape(count, others)
+    texts = tuple(tuple(f" other{i}" for i in range(others)) for _ in range(count))
+    return Alternatives(first, ids, texts, maps, maps.max((2, 3)))
 
 
 def _blobs(rng: np.random.Generator, count: int, grid: tuple[int, int]) -> np.ndarray:

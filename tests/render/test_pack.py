@@ -37,9 +37,10 @@ def test_maps_come_back_within_half_a_level_of_their_peak():
     panel = pack([made])["groups"][0]["panels"][0]
     words = [*made.prompt_words, *made.words]
     assert [stage["key"] for stage in panel["stages"]] == ["evidence", "context", "result"]
-    for word, found, evidence in zip(words, unpacked(panel)[-1], panel["evidence"][-1], strict=True):
-        assert np.abs(found - word.map).max() <= 0.51 * word.evidence / 255 + 1e-4 * word.evidence
-        assert evidence == pytest.approx(word.evidence, rel=1e-3)
+    for word, found, share in zip(words, unpacked(panel)[-1], panel["shares"][-1], strict=True):
+        assert np.abs(found - word.lit).max() <= 0.51 * word.share / 255 + 1e-4 * word.share
+        assert share == pytest.approx(word.share, rel=1e-3)
+    assert max(word.share for word in made.words) == 1
 
 
 def test_the_steps_add_up_where_nothing_was_clipped():
@@ -47,7 +48,7 @@ def test_the_steps_add_up_where_nothing_was_clipped():
     words = (*made.prompt_words, *made.words)
     steps = {stage.key: stage.maps for stage in stages(made, words)}
     single = [i for i, word in enumerate(words) if len(word.tokens) == 1]
-    rest = np.clip(steps["evidence"] - steps["context"], 0, 1)[single]
+    rest = np.clip(steps["evidence"] - steps["context"], 0, None)[single]
     np.testing.assert_allclose(rest, steps["result"][single], atol=1e-5)
 
 
@@ -57,13 +58,21 @@ def test_a_step_that_only_scales_the_result_is_left_out():
     assert [stage.key for stage in stages(made, made.words)] == ["result"]
 
 
-def test_scores_beyond_one_share_a_scale():
+def test_steps_are_on_the_scale_of_the_strongest_word():
+    """Stretched maps times what they were stretched from, and scores as they are, both over the highest strength."""
     made = explanation(method="tam")
+    rng = np.random.default_rng(1)
+    made.scale = rng.uniform(3, 9, len(made.maps)).astype(np.float32)
+    made.strength = made.maps.max((1, 2)) * made.scale
+    rows = [word.tokens[0].row for word in made.words if len(word.tokens) == 1]
+    top = max(made.strength[t.row] for t in made.tokens)
+    steps = {stage.key: stage.maps for stage in stages(made, made.words)}
+    at = [i for i, word in enumerate(made.words) if len(word.tokens) == 1]
+    expected = made.stages["evidence"][rows] * made.scale[rows, None, None] / top
+    np.testing.assert_allclose(steps["evidence"][at], expected, rtol=1e-5)
     made.stages["evidence"] = made.stages["evidence"] * 30
-    first = stages(made, made.words)[0]
-    assert first.maps.max() <= 1
-    peaks = [made.stages["evidence"][[t.row for t in w.tokens]].max() for w in made.words]
-    np.testing.assert_allclose(first.maps.max((1, 2)) / first.maps.max(), np.array(peaks) / max(peaks), rtol=1e-5)
+    scores = stages(made, made.words)[0].maps
+    np.testing.assert_allclose(scores[at], made.stages["evidence"][rows] / top, rtol=1e-5)
 
 
 def test_white_space_is_kept_as_the_model_wrote_it():
@@ -104,7 +113,7 @@ def test_large_grids_are_coarsened_to_fit_and_lie_where_they_were(monkeypatch):
     stored = Geometry((300, 400), (Panel((11, 14), (left * 400, top * 300, right * 400, bottom * 300)),))
     for index, word in enumerate(made.words):
         coarse = stored.to_pixels(unpacked(panel)[-1][len(made.prompt_words) + index])
-        fine = made.geometry.to_pixels(word.map)
+        fine = made.geometry.to_pixels(word.lit)
         y, x = (np.array(np.unravel_index(m.argmax(), m.shape)) for m in (coarse, fine))
         assert np.abs(y - x).max() < 40
         assert np.abs(coarse - fine).mean() < 0.03

@@ -45,7 +45,7 @@ def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
     words = object_words(explanation, drawn)
     strip(explanation, words).save(buffer, format="PNG")
     write_atomic(files[0], buffer.getvalue())
-    explanation.to_html(files[1], max(words, key=lambda word: word.evidence, default=None))
+    explanation.to_html(files[1], max(words, key=lambda word: (word.tint, word.strength), default=None))
     return files
 
 

@@ -117,17 +117,19 @@ def emit_data(data: Any, as_json: str) -> None:
 
 
 def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
-    """Print the answer in colour, then evidence and probability of the given words."""
-    from ercr.render.terminal import map_lines, words_line
+    """Print the answer in colour, then the numbers of the given words."""
+    from ercr.render.terminal import facts, is_guess, map_lines, unit, words_line
 
     if not explanation.words:
         notes.print("The answer is empty.")
         return
     results.print(words_line(explanation), soft_wrap=True)
     for word in words:
-        notes.print(f"{word.text}: evidence {word.evidence:.2f}, probability {word.probability:.2f}", markup=False)
+        notes.print(f"{word.text}: {facts(word, unit(explanation))}", markup=False, soft_wrap=True)
         if results.is_terminal:
-            results.print(map_lines(word.map))
+            results.print(map_lines(word.lit))
+    if guessed := [word.text for word in explanation.words if is_guess(word)]:
+        notes.print(f"Probably guessed: {', '.join(guessed)} (underlined).", markup=False, soft_wrap=True)
     if not explanation.geometry.whole:
         notes.print(f"The model was shown {explanation.seen:.0%} of the image; the rest was cropped away.")
 

@@ -20,7 +20,9 @@ from ercr.models.base import Adapter
 from ercr.trace import Trace
 from ercr.trace.greedy import Generation
 from ercr.version import __version__
+from ercr.words.calibration import Calibration
 from ercr.words.contrast import Alternatives
+from ercr.words.grounding import Signals
 from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
@@ -47,6 +49,14 @@ def strengths(evidence: Evidence, result: Result) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What tells seen words from guessed ones: numbers [R] of the answer's tokens by name, and their calibration."""
+
+    values: dict[str, Tensor]
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
 class Explained:
     """One sample explained by one method, still on the device."""
 
@@ -58,11 +68,17 @@ class Explained:
     evidence: Evidence
     result: Result
     candidates: Candidates | None = None
+    signals: Measured | None = None
 
     def tensors(self) -> Tensors:
         """All tensors that an explanation needs, in groups."""
         text, result = self.trace.text, self.result
-        optional = {"alpha": result.alpha, "beta": result.beta, "relevance": result.relevance}
+        optional = {
+            "alpha": result.alpha,
+            "beta": result.beta,
+            "relevance": result.relevance,
+            "scale": self.evidence.size,
+        }
         return {
             "result": {
                 "maps": result.maps,
@@ -78,6 +94,7 @@ class Explained:
             },
             "finite": self.trace.finite,
             "instead": {} if self.candidates is None else vars(self.candidates),
+            "signals": {} if self.signals is None else self.signals.values,
         }
 
 
@@ -112,6 +129,7 @@ def fetch(jobs: Sequence[Tensors]) -> list[Arrays]:
 def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explained, arrays: Arrays) -> Explanation:
     job.trace.check({where: bool(fine) for where, fine in arrays["finite"].items()})
     refuse_overflow(job.method.name, *(values for group in arrays.values() for values in group.values()))
+    measured = job.signals
     return Explanation(
         image=job.image,
         geometry=job.trace.geometry,
@@ -119,6 +137,7 @@ def _explanation(adapter: Adapter, name: str, revision: str | None, job: Explain
         provenance=_provenance(adapter, name, revision, job),
         stages=arrays["stages"],
         alternatives=_alternatives(adapter, job.trace.prompts, arrays["instead"]),
+        signals=None if measured is None else Signals(job.trace.prompts, arrays["signals"], measured.calibration),
         **arrays["result"],
     )
 

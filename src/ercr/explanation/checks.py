@@ -176,9 +176,24 @@ _PROVENANCE = object_of(
     },
     rest=_json_value,
 )
+_share, _weight = number(0, 1), number(-1e6, 1e6)
+_PART = object_of(
+    {"name": text, "mean": _weight, "scale": number(1e-6, 1e6), "weight": _weight, "low": _weight, "high": _weight}
+)
+_CALIBRATION = object_of(
+    {
+        "name": text,
+        "parts": list_of(_PART, most=100),
+        "bias": _weight,
+        "below": _share,
+        "above": _share,
+        "curve": list_of(tuple_of(_share, _share), most=1000),
+        "fitted": object_of({}, rest=_json_value),
+    }
+)
 HEADER = object_of(
     {"format": integer(0, _MAX_INT), "tokens": list_of(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE},
-    {"instead": list_of(list_of(tuple_of(text, integer(0, _MAX_INT)), 1, 100))},
+    {"instead": list_of(list_of(tuple_of(text, integer(0, _MAX_INT)), 1, 100)), "calibration": _CALIBRATION},
 )
 TENSOR = object_of(
     {

@@ -24,7 +24,9 @@ def save(explanation: WordMaps, path: Path) -> None:
     arrays = {"maps": explanation.maps, "image": np.frombuffer(explanation.image.to_bytes(), np.uint8)}
     arrays |= {f"stage.{name}": maps for name, maps in explanation.stages.items()}
     arrays |= _optional(explanation)
-    instead = explanation.alternatives
+    instead, signals = explanation.alternatives, explanation.signals
+    if signals is not None:
+        arrays |= {f"signal.{name}": values for name, values in signals.values.items()}
     if instead is not None:
         arrays |= {
             "instead.maps": instead.maps.reshape(-1, *instead.maps.shape[2:]),
@@ -36,6 +38,7 @@ def save(explanation: WordMaps, path: Path) -> None:
         "geometry": explanation.geometry.to_dict(),
         "provenance": explanation.provenance,
         **({} if instead is None else {"instead": _instead_to_list(instead)}),
+        **({} if signals is None else {"calibration": signals.calibration.to_dict()}),
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomic(path, to_safetensors(contiguous, metadata={"ercr": json.dumps(header, ensure_ascii=False)}))
@@ -44,6 +47,7 @@ def save(explanation: WordMaps, path: Path) -> None:
 def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
     """Texts and maps of words and of tokens, earlier stages, context weights, and where on the image the maps lie."""
     grid, tokens = explanation.maps.shape[1:], explanation.text_tokens
+    signals = {} if explanation.signals is None else explanation.signals.values
     return {
         **_words("", explanation.words, grid),
         **_words("prompt_", explanation.prompt_words, grid),
@@ -53,6 +57,7 @@ def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
         "token_maps": explanation.maps,
         **{f"stage_{name}": maps for name, maps in explanation.stages.items()},
         **_optional(explanation),
+        **{f"signal_{name.replace('.', '_')}": values for name, values in signals.items()},  # of the answer's tokens
         "box": np.array(explanation.geometry.box, np.float64),  # left, top, right, bottom in pixels of the image
         "lean": np.array([float(part) for part in explanation.geometry.canvas.lean]),  # in cells, down and right
         "row_centres": explanation.geometry.canvas.centres[0],  # where the rows look, in pixels from the top
@@ -65,12 +70,14 @@ def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
 
 def _optional(explanation: WordMaps) -> dict[str, NDArray[Any]]:
     """The arrays that only some methods have."""
-    found = {name: getattr(explanation, name) for name in ("alpha", "beta", "relevance", "strength")}
+    found = {name: getattr(explanation, name) for name in ("alpha", "beta", "relevance", "strength", "scale")}
     return {name: values for name, values in found.items() if values is not None}
 
 
 def _words(prefix: str, words: Sequence[Word], grid: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    seen = [word.grounding.seen for word in words if word.grounding is not None]
     return {
+        **({f"{prefix}seen": np.array(seen, np.float64)} if seen else {}),
         f"{prefix}words": np.array([word.text for word in words], np.str_),
         f"{prefix}maps": np.array([word.map for word in words], np.float32).reshape(len(words), *grid),
         f"{prefix}probability": np.array([word.probability for word in words], np.float64),
@@ -99,6 +106,7 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
                 "evidence": word.evidence,
                 "strength": word.strength,
                 "share": word.share,
+                **({} if word.grounding is None else {"grounding": word.grounding.to_dict()}),
                 "map": [[round(float(v), 5) for v in row] for row in word.map],
             }
             for word in words

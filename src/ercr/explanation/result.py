@@ -14,7 +14,7 @@ from ercr.explanation.export import as_arrays, as_json, save
 from ercr.render import in_notebook
 from ercr.render.compare import Page, compare
 from ercr.render.html import frame
-from ercr.render.overlay import overlay_word
+from ercr.render.overlay import overlay_contrast, overlay_word
 from ercr.render.terminal import render
 from ercr.words import Which, WordMaps
 
@@ -25,9 +25,28 @@ class Explanation(WordMaps):
 
     # showing
 
-    def overlay(self, which: Which = None, *, opacity: float = 0.7, colormap: str = "inferno") -> Image.Image:
-        """The image with a word's evidence laid over it; parts that the model was not shown are hatched."""
-        return overlay_word(self, which, opacity, colormap)
+    def overlay(
+        self, which: Which = None, *, opacity: float = 0.7, colormap: str = "inferno", grey: bool | None = None
+    ) -> Image.Image:
+        """The image with a word's evidence laid over it; parts that the model was not shown are hatched.
+
+        A word that is weak beside the answer's others stays faint. The image is grey beneath the map if `grey` is set,
+        by default where its warm colours would drown the heat.
+        """
+        return overlay_word(self, which, opacity, colormap, grey)
+
+    def overlay_contrast(
+        self,
+        which: str | int,
+        other: str,
+        *,
+        occurrence: int = 0,
+        opacity: float = 0.7,
+        colormap: str = "inferno",
+        grey: bool | None = None,
+    ) -> Image.Image:
+        """Why this word and not another one: warm where the evidence for the word is stronger, blue for the other."""
+        return overlay_contrast(self, self.contrast(which, other, occurrence), opacity, colormap, grey)
 
     def show(self, which: Which = None) -> Page | None:
         """In a notebook the page, opened at a word; elsewhere the coloured words in the terminal."""

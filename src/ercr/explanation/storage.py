@@ -19,12 +19,15 @@ from ercr.files.plain import read_plain
 from ercr.image.geometry import Geometry
 from ercr.image.images import LoadedImage, load_image
 from ercr.words import Candidate, Token
+from ercr.words.calibration import Calibration
 from ercr.words.contrast import Alternatives
+from ercr.words.grounding import Signals
 
 _PREFIX = 8  # bytes at the start of a safetensors file that hold the length of its header
 _TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
 _LARGEST = 1e9  # value in a map or a weight: products of two stay within float32
 _EPS = 1e-3  # by which rounding may exceed the range of maps
+_SIGNAL = "signal."  # begins the names of arrays that tell seen words from guessed ones
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -93,7 +96,7 @@ def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
     except InputError as error:  # spans that do not fit their panel
         raise FileFormatError(str(error).rstrip(".").lower()) from None
     _check_canvas(geometry)
-    instead = _alternatives(header, arrays, tokens, geometry)
+    instead, signals = _alternatives(header, arrays, tokens, geometry), _signals(header, arrays, tokens)
     _check_arrays(arrays, (len(tokens), *geometry.grid))
     stages = {name.removeprefix("stage."): maps for name, maps in arrays.items() if name.startswith("stage.")}
     return Explanation(
@@ -107,8 +110,24 @@ def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
         beta=arrays.get("beta"),
         relevance=arrays.get("relevance"),
         strength=arrays.get("strength"),
+        scale=arrays.get("scale"),
+        signals=signals,
         alternatives=instead,
     )
+
+
+def _signals(header: dict[str, Any], arrays: Arrays, tokens: tuple[Token, ...]) -> Signals | None:
+    """What was measured of the answer's tokens, taken out of the arrays; a number for each token and name."""
+    values = {name.removeprefix(_SIGNAL): arrays.pop(name) for name in list(arrays) if name.startswith(_SIGNAL)}
+    said, calibration = sum(token.kind == "answer" for token in tokens), header.get("calibration")
+    if calibration is None:
+        if values:
+            raise FileFormatError("it has signals of words but not what they mean")
+        return None
+    for name, column in values.items():
+        if column.shape != (said,) or column.dtype != np.float32 or not (np.abs(column) <= _LARGEST).all():
+            raise FileFormatError(f"its signal {name[:40]!r} is not a number for each token of the answer")
+    return Signals(len(tokens) - said, values, Calibration.from_dict(calibration))
 
 
 def _alternatives(
@@ -166,7 +185,8 @@ def _check_canvas(geometry: Geometry) -> None:
 def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
     """Names, types, shapes and ranges of all arrays, for maps of this shape [S, h, w]."""
     rows = shape[0]
-    optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows), "strength": (rows,)}
+    optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows)}
+    optional |= {"strength": (rows,), "scale": (rows,)}
     for name in ("image", "maps"):
         if name not in arrays:
             raise FileFormatError(f"it has no array {name!r}")

@@ -14,14 +14,8 @@ from ercr.image.geometry import Floats
 from ercr.methods.specs import NAMES
 from ercr.render.labels import labels
 from ercr.words import Which, Word, WordMaps
+from ercr.words.function_words import contents
 from ercr.words.maps import merge_maps
-
-# enough to choose default words; the metrics use a tagger
-_FUNCTION = frozenset(
-    "a an the and or of in on at to by with from for near next beside between behind above below over under is are was "
-    "were be it its this that there has have as while both side left right top his her their other another some one "
-    "two three four".split()
-)
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:
 
 
 def choose(explanations: Sequence[WordMaps], words: Sequence[Which] | None, functions: int = 0) -> list[Chosen]:
-    """Words given by text, index, (start, stop) or `Word`; by default those with most evidence, in answer order."""
+    """Words given by text, index, (start, stop) or `Word`; by default the strongest ones, in answer order."""
     first = explanations[0]
     if isinstance(words, str):
         words = [words]
@@ -63,13 +57,14 @@ def choose(explanations: Sequence[WordMaps], words: Sequence[Which] | None, func
 
 
 def notable(explanations: Sequence[WordMaps], count: int = 4, functions: int = 0) -> list[Word]:
-    """The words with most evidence and, with `functions`, the last function words."""
-    # methods that subtract a context give function words little evidence; others scale every map to the full range
+    """The strongest words and, with `functions`, the last function words."""
+    # methods that subtract a context leave function words little, so they tell best what the picture says
     reference = next((e for e in explanations if e.alpha is not None), explanations[0])
+    named = contents([word.text for word in reference.words])
+    content = [word for word in _unique(reference.words) if named[word.index]]
     words = [word for word in reference.words if word.text.strip(string.punctuation)]
-    content = [word for word in _unique(words) if word.text.lower().strip(string.punctuation) not in _FUNCTION]
-    best = sorted(content or _unique(words), key=lambda word: -word.evidence)[: count - functions]
-    little = [word for word in _unique(words[::-1]) if word.text.lower() in _FUNCTION][:functions]
+    best = sorted(content or _unique(words), key=lambda word: -word.strength)[: count - functions]
+    little = [word for word in _unique(words[::-1]) if not named[word.index]][:functions]
     return sorted([*best, *little], key=lambda word: word.index)
 
 

@@ -29,6 +29,8 @@ _ANCHORS = {
     ),
     "grey": ("000000", "ffffff"),
 }
+# for what speaks against a word: blue, which no colour map above has at its bright end
+_COLD = ("000006", "04123a", "0a2a6b", "12489c", "1a66c4", "2e86e0", "4ba6f2", "72c1fa", "9bd6ff")
 
 
 def names() -> list[str]:
@@ -40,21 +42,32 @@ def table(name: str) -> NDArray[np.uint8]:
     """256 RGB entries [256, 3] of a colour map."""
     if name not in _ANCHORS:
         raise InputError(f"There is no colour map {name!r}; there are {', '.join(_ANCHORS)}.{nearest(name, _ANCHORS)}")
-    anchors = np.array([[int(code[i : i + 2], 16) for i in (0, 2, 4)] for code in _ANCHORS[name]], float)
+    return _between(_ANCHORS[name])
+
+
+@lru_cache
+def cold() -> NDArray[np.uint8]:
+    """The same for values below 0, wherever a difference is shown."""
+    return _between(_COLD)
+
+
+def _between(codes: tuple[str, ...]) -> NDArray[np.uint8]:
+    """256 colours along some anchors."""
+    anchors = np.array([[int(code[i : i + 2], 16) for i in (0, 2, 4)] for code in codes], float)
     at = np.linspace(0, len(anchors) - 1, 256)
     channels = [np.interp(at, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]
     return np.stack(channels, axis=1).round().astype(np.uint8)
 
 
-def tint(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
-    """The colour behind a word of some evidence, and whether it is dark enough for white letters."""
-    return _with_contrast(colour(np.array(evidence, np.float32), name))
+def tint(amount: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
+    """The colour behind a word for an amount in 0..1, and whether it is dark enough for white letters."""
+    return _with_contrast(colour(np.array(amount, np.float32), name))
 
 
-def tint_on_white(evidence: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
-    """The same on a white page: white without evidence."""
+def tint_on_white(amount: float, name: str = "inferno") -> tuple[tuple[int, int, int], bool]:
+    """The same on a white page: white for 0."""
     strong = colour(np.array(_STRONG, np.float32), name).astype(np.float32)
-    return _with_contrast(255 + (strong - 255) * min(max(evidence, 0.0), 1.0))
+    return _with_contrast(255 + (strong - 255) * min(max(amount, 0.0), 1.0))
 
 
 def _with_contrast(rgb: NDArray[Any]) -> tuple[tuple[int, int, int], bool]:
@@ -64,5 +77,14 @@ def _with_contrast(rgb: NDArray[Any]) -> tuple[tuple[int, int, int], bool]:
 
 def colour(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
     """Values in 0..1 as RGB [..., 3]."""
-    index = np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)
-    return np.asarray(table(name)[index])
+    return np.asarray(table(name)[_levels(values)])
+
+
+def colour_signed(values: NDArray[np.float32], sizes: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
+    """Sizes in 0..1 as RGB [..., 3], cold where the values are below 0."""
+    at = _levels(sizes)
+    return np.asarray(np.where(values[..., None] < 0, cold()[at], table(name)[at]))
+
+
+def _levels(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.asarray(np.clip(values * 255 + 0.5, 0, 255), np.uint8)

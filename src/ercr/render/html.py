@@ -22,7 +22,9 @@ from ercr.render.pack import pack
 if TYPE_CHECKING:
     from ercr.words import Word, WordMaps
 
-MODULES = "dom unpack paint tint selection sentence figure details controls about group report".split()
+MODULES = (
+    "dom unpack paint tint selection grounding sentence figure controls candidates details about group report".split()
+)
 _FRAME_HEIGHT = 680  # pixels; a frame cannot grow with its content, so the page inside scrolls
 
 

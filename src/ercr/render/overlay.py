@@ -8,11 +8,14 @@ from PIL import Image
 
 from ercr.errors import InputError
 from ercr.image.geometry import Floats
-from ercr.render.colormaps import colour
+from ercr.render.colormaps import colour, colour_signed
 from ercr.words import Which, WordMaps
+from ercr.words.contrast import Contrast
 
 _HATCH = 8  # pixels between the hatching's lines
-_GREY = 1.2  # greying of the picture as a multiple of the opacity, so that its own colours do not look like evidence
+_GREY = 1.5  # greying of the picture as a multiple of the opacity, where its own colours would look like evidence
+_WARM = (240, 36)  # hues of heat, from magenta over red to yellow; 256 go round
+_VIVID, _MUCH = 0.15, 0.25  # from which saturation times brightness a colour counts, and in which share of the picture
 _LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # the weights of the browsers' grayscale filter
 _FAINTEST = 0.25  # weaker maps are not brightened to the full range, so that very little evidence does not look strong
 
@@ -22,26 +25,74 @@ def brighten(heat: Floats) -> Floats:
     return np.asarray(np.clip(heat / max(float(heat.max(initial=0.0)), _FAINTEST), 0, 1), np.float32)
 
 
-def overlay(image: Image.Image, heat: Floats, seen: NDArray[np.bool_], opacity: float, colormap: str) -> Image.Image:
-    """The image greyed and dimmed, lit up where `heat` [H, W] is; parts that were not seen are hatched."""
+def is_warm(image: Image.Image) -> bool:
+    """Whether so much of a picture has the colours of heat that a map over it would drown."""
+    small = image.convert("RGB").resize((64, 64), resample=Image.Resampling.BOX).convert("HSV")
+    hue, saturation, value = np.moveaxis(np.asarray(small, np.float32), -1, 0)
+    warm = ((hue >= _WARM[0]) | (hue <= _WARM[1])) & (saturation * value >= _VIVID * 255**2)
+    return bool(warm.mean() > _MUCH)
+
+
+def overlay(
+    image: Image.Image,
+    heat: Floats,
+    seen: NDArray[np.bool_],
+    opacity: float,
+    colormap: str,
+    grey: bool | None = None,
+) -> Image.Image:
+    """The image dimmed and lit up where `heat` [H, W] is; parts that were not seen are hatched.
+
+    The image is shown in grey if `grey` is set, and by default where its own colours would drown the heat.
+    """
     if not 0 <= opacity <= 1:
         raise InputError(f"opacity must lie between 0 and 1, not {opacity}.")
-    pixels = np.asarray(image, np.float32)
-    light = brighten(heat)[..., None]
-    dimmed = _greyed(pixels, min(1.0, _GREY * opacity)) * (1 - 0.7 * opacity * (1 - light))
-    weight = opacity * light
-    mixed = dimmed * (1 - weight) + colour(0.3 + 0.7 * light[..., 0], colormap) * weight
+    light = brighten(heat)
+    return _blend(image, light, colour(0.3 + 0.7 * light, colormap), seen, opacity, grey)
+
+
+def _blend(
+    image: Image.Image,
+    light: Floats,
+    colours: NDArray[np.uint8],
+    seen: NDArray[np.bool_],
+    opacity: float,
+    grey: bool | None,
+) -> Image.Image:
+    """Colours [H, W, 3] over the image, as strong as the light [H, W] is."""
+    pixels, amount = np.asarray(image, np.float32), light[..., None]
+    greyness = min(1.0, _GREY * opacity) if (is_warm(image) if grey is None else grey) else 0.0
+    dimmed = _greyed(pixels, greyness) * (1 - 0.7 * opacity * (1 - amount))
+    mixed = dimmed * (1 - opacity * amount) + colours * (opacity * amount)
     if not seen.all():
         mixed = np.where(seen[..., None], mixed, _hatched(pixels))
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 
 def overlay_word(
-    explanation: WordMaps, which: Which = None, opacity: float = 0.7, colormap: str = "inferno"
+    explanation: WordMaps,
+    which: Which = None,
+    opacity: float = 0.7,
+    colormap: str = "inferno",
+    grey: bool | None = None,
 ) -> Image.Image:
-    """The explained image with a word's evidence; the word is found as `WordMaps.find` does."""
+    """The explained image with a word's evidence; the word is found as `WordMaps.find` does. Weak words stay faint."""
     seen = explanation.geometry.seen_pixels()
-    return overlay(explanation.image.rgb, explanation.heatmap(which), seen, opacity, colormap)
+    return overlay(explanation.image.rgb, explanation.lit_heatmap(which), seen, opacity, colormap, grey)
+
+
+def overlay_contrast(
+    explanation: WordMaps,
+    found: Contrast,
+    opacity: float = 0.7,
+    colormap: str = "inferno",
+    grey: bool | None = None,
+) -> Image.Image:
+    """The explained image with what speaks for a word in warm colours, and what speaks for the other one in blue."""
+    heat = explanation.geometry.to_pixels(found.map)
+    light = np.asarray(np.clip(np.abs(heat), 0, 1), np.float32)
+    colours = colour_signed(heat, 0.3 + 0.7 * light, colormap)
+    return _blend(explanation.image.rgb, light, colours, explanation.geometry.seen_pixels(), opacity, grey)
 
 
 def _greyed(pixels: Floats, amount: float) -> Floats:

@@ -1,8 +1,9 @@
 """Explanations as the plain data that a page's script draws from; no HTML here.
 
 Explanations of one image with the same words share a group: one text, one panel per explanation. A panel's maps are
-bytes, 255 at each map's own peak, for every step, then every word of the prompt and the answer, then every cell; all
-in one deflated block. Rows of tokens, words and maps are counted as in the explanation: the prompt's first.
+bytes, 255 at each map's own peak, for every step, then every word of the prompt and the answer, then every cell, then
+the words that could have been said; all in one deflated block. Peaks are shares of what the answer's strongest word
+reaches. Rows of tokens, words and maps are counted as in the explanation: the prompt's first.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ercr.image.geometry import Floats
-from ercr.render.colormaps import names, table
+from ercr.render.colormaps import cold, names, table
 from ercr.render.labels import labels
+from ercr.render.overlay import is_warm
 from ercr.render.picture import picture
 from ercr.render.stages import stages
 
 if TYPE_CHECKING:
-    from ercr.words import Token, Word, WordMaps
+    from ercr.words import Grounding, Token, Word, WordMaps
 
 _MAP_BYTES = 5_000_000  # of all maps in a page; above it maps are coarsened, so that the page opens fast
 _HEAVIEST, _LIGHTEST = 12, 4  # tokens listed of a word's context
@@ -50,8 +52,10 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
                 "tables": [],
                 "panels": [],
                 "open": None if groups else _range(words, word),
+                "grounding": None,
             },
         )
+        group["grounding"] = group["grounding"] or _grounding(explanation, words)
         tokens = _token_table(explanation, words)
         if tokens not in group["tables"]:
             group["tables"].append(tokens)
@@ -59,6 +63,7 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
         group["panels"].append({"label": label, "table": group["tables"].index(tokens), **panel})
     return {
         "colormaps": {name: _encode(table(name)) for name in names()},
+        "cold": _encode(cold()),
         "images": list(images.values()),
         "groups": list(groups.values()),
     }
@@ -73,6 +78,28 @@ def _image(explanation: WordMaps) -> dict[str, Any]:
         "shown": list(shown.size),
         "format": shown.format,
         "lossless": shown.lossless,
+        "warm": is_warm(explanation.image.rgb),
+    }
+
+
+def _grounding(explanation: WordMaps, words: Sequence[Word]) -> dict[str, Any] | None:
+    """Whether each word was seen or guessed, and from what; None where nobody measured it. Methods do not change it."""
+    if explanation.signals is None:
+        return None
+    calibration = explanation.signals.calibration
+    listed = [None if word.grounding is None else _word_grounding(word.grounding) for word in words]
+    return {"calibration": calibration.name, "below": calibration.below, "above": calibration.above, "words": listed}
+
+
+def _word_grounding(found: Grounding) -> dict[str, Any]:
+    return {
+        "seen": _number(found.seen),
+        "verdict": found.verdict,
+        "content": found.content,
+        "effect": {kind: _number(value) for kind, value in found.image_effect.items()},
+        "rank": found.lens_rank,
+        "lens": None if found.lens_probability is None else _number(found.lens_probability),
+        "focus": None if found.focus is None else _number(found.focus),
     }
 
 
@@ -124,6 +151,7 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
     steps = stages(explanation, words)
     stored = _grid(explanation, step)
     levels, peaks = zip(*(_levels(_coarsen(s.maps, step)) for s in steps), strict=True)
+    instead, others = _instead(explanation, words, step)
     provenance = explanation.provenance
     return {
         "method": provenance.get("method"),
@@ -138,11 +166,44 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "seen": round(explanation.seen, 4),
         "whole": explanation.geometry.whole,
         "stages": [{"key": s.key, "label": s.label, "about": s.about} for s in steps],
-        "evidence": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
+        "shares": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
         "peaks": [[_number(float(p)) for p in peak] for peak in peaks],
-        "maps": _encode(np.frombuffer(zlib.compress(np.stack(levels).tobytes(), 6), np.uint8)),
+        "strength": [_number(word.strength) for word in words],
+        "unit": provenance.get("unit") or "",
+        "instead": instead,
+        "maps": _encode(np.frombuffer(zlib.compress(np.concatenate([*levels, others]).tobytes(), 6), np.uint8)),
         "context": _context(explanation, words),
     }
+
+
+def _instead(
+    explanation: WordMaps, words: Sequence[Word], step: int
+) -> tuple[list[list[list[Any]]] | None, NDArray[np.uint8]]:
+    """For each word what could stand in its place, as [text, strength, share, peak], and the maps of all these.
+
+    The first is the first token that was said, so that the others can be compared with it.
+    """
+    found = explanation.alternatives
+    answered = [word.tokens[0] for word in words if word.tokens[0].kind == "answer"]
+    if found is None or not answered:
+        down, across = (-(-side // step) for side in explanation.geometry.grid)
+        return None, np.empty((0, down, across), np.uint8)
+    rows = [token.row for token in answered]
+    at = [row - found.first for row in rows]
+    maps = found.maps[at]  # [W, C, h, w]
+    heights, strength = maps.max((2, 3), initial=0.0), found.strength[at]
+    factors = np.where(heights > 0, strength / np.where(heights > 0, heights, 1.0), 0.0) / explanation.strongest
+    lit = np.concatenate([explanation.evened[rows][:, None], maps * factors[..., None, None]], axis=1)
+    levels, peaks = _levels(_coarsen(np.asarray(lit.reshape(-1, *lit.shape[2:]), np.float32), step))
+    strength = np.concatenate([explanation.strengths[rows][:, None], strength], axis=1)
+    entries = [
+        [
+            [text, _number(value), _number(value / explanation.strongest), _number(peak)]
+            for text, value, peak in zip((token.text, *found.texts[row]), values, own, strict=True)
+        ]
+        for token, row, values, own in zip(answered, at, strength, peaks.reshape(strength.shape), strict=True)
+    ]
+    return [[] for _ in range(len(words) - len(entries))] + entries, levels
 
 
 def _context(explanation: WordMaps, words: Sequence[Word]) -> list[Any] | None:
@@ -200,7 +261,9 @@ def _coarsening(explanations: Sequence[WordMaps]) -> int:
     for explanation in explanations:
         words, steps = len(explanation.words) + len(explanation.prompt_words), 1 if explanation.alpha is None else 3
         rows, columns = explanation.geometry.grid
-        size += words * steps * rows * columns
+        instead = explanation.alternatives
+        others = 0 if instead is None else (1 + instead.ids.shape[1]) * len(explanation.words)
+        size += (words * steps + others) * rows * columns
     return max(1, int(np.ceil(np.sqrt(size / _MAP_BYTES))))
 
 

@@ -18,7 +18,10 @@ _FLAT = 1e-5  # spans of a map below this share of its values are rounding
 
 @dataclass(frozen=True)
 class Stage:
-    """One step: a key shared by methods, how to name and explain it, and the words' maps [W, h, w]."""
+    """One step: a key shared by methods, how to name and explain it, and the words' maps [W, h, w].
+
+    All maps are on one scale: 1 is the highest value that any word of the answer reaches in the final maps.
+    """
 
     key: str
     label: str
@@ -30,18 +33,18 @@ def stages(explanation: WordMaps, words: tuple[Word, ...]) -> list[Stage]:
     """The final maps and, before them, the steps that look different from the ones after them."""
     method = str(explanation.provenance.get("method", ""))
     rows = [token.row for word in words for token in word.tokens]
-    result = np.stack([word.map for word in words]) if words else explanation.maps[:0]
+    result = np.stack([word.lit for word in words]) if words else explanation.maps[:0]
     found = [Stage("result", _RESULTS.get(method, "Result"), "The final maps.", result)]
     seen = [explanation.maps[rows]]
     before = explanation.stages.get("evidence")
     if before is not None and explanation.alpha is not None and explanation.beta is not None:
-        subtracted = _per_word(words, _subtracted(explanation, before), float(before.max(initial=0.0)))
+        subtracted = _per_word(explanation, words, _subtracted(explanation, before), _beyond(before))
         found.insert(0, Stage("context", "− context", _CONTEXT, subtracted))
     for name in sorted(explanation.stages, key=_order, reverse=True):
         maps = explanation.stages[name]
         if rows and all(_differ(maps[rows], other) for other in seen):
             label, about = _name(method, name)
-            found.insert(0, Stage(name, label, about, _per_word(words, maps, float(maps.max(initial=0.0)))))
+            found.insert(0, Stage(name, label, about, _per_word(explanation, words, maps, _beyond(maps))))
             seen.append(maps[rows])
     return found
 
@@ -54,12 +57,18 @@ def _subtracted(explanation: WordMaps, before: Floats) -> Floats:
     return np.asarray((explanation.beta[:, None] * context).reshape(before.shape), np.float32)
 
 
-def _per_word(words: tuple[Word, ...], maps: Floats, top: float) -> Floats:
-    """Maps of tokens as maps of words in 0..1; scores beyond 1 share one scale, so that words can be compared."""
-    scaled = np.clip(maps, 0.0, None) / max(top, 1.0)
+def _per_word(explanation: WordMaps, words: tuple[Word, ...], maps: Floats, unit: bool) -> Floats:
+    """Maps of tokens as maps of words on the answer's scale; unless in the method's `unit`, they were stretched."""
     if not words:
-        return np.asarray(scaled[:0], np.float32)
+        return np.asarray(maps[:0], np.float32)
+    factors = np.ones(len(maps)) if unit or explanation.scale is None else explanation.scale
+    scaled = np.clip(maps, 0.0, None) * (factors / explanation.strongest)[:, None, None]
     return np.asarray(np.stack([scaled[[token.row for token in word.tokens]].max(0) for word in words]), np.float32)
+
+
+def _beyond(maps: Floats) -> bool:
+    """Whether maps were never stretched to 0..1, so that they are in the method's unit."""
+    return float(maps.max(initial=0.0)) > 1 + _FLAT
 
 
 def _differ(maps: Floats, others: Floats) -> bool:

@@ -40,7 +40,7 @@ def _to_height(picture: Image.Image) -> Image.Image:
 
 
 def _sentence(explanation: WordMaps, width: int) -> Image.Image:
-    """The answer, each word on the colour of its strongest evidence, wrapped to a width."""
+    """The answer, each word on the colour of its tint, wrapped to a width."""
     font, lines = _font(22), 1
     placed: list[tuple[Word, float, int]] = []
     x = 0.0
@@ -53,7 +53,7 @@ def _sentence(explanation: WordMaps, width: int) -> Image.Image:
     sheet = Image.new("RGB", (width, lines * 36), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for word, left, line in placed:
-        backdrop, dark = tint_on_white(word.evidence)
+        backdrop, dark = tint_on_white(word.tint)
         box = (left, line * 36 + 2, left + font.getlength(word.text) + 10, line * 36 + 32)
         pen.rounded_rectangle(box, radius=5, fill=backdrop)
         ink = (255, 255, 255) if dark else (0, 0, 0)

@@ -1,4 +1,8 @@
-"""An explanation as coloured text: words on a background that shows their evidence, and a map in half blocks."""
+"""An explanation as coloured text: words on a background that shows how strong they are, and a map in half blocks.
+
+Words are coloured by `Word.tint`: as they were seen, or else by their strength beside the answer's other words. Words
+that were guessed are underlined.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +26,36 @@ _MAX_COLUMNS = 64
 
 
 def words_line(explanation: WordMaps) -> Text:
-    """The answer, each word on the colour of its strongest evidence."""
+    """The answer, each word on the colour of its tint; guessed words are underlined."""
     line = Text()
     for word in explanation.words:
         separator = " " if len(line) and word.tokens[0].text[:1].isspace() else ""
         line.append(separator)
-        line.append(printable(word.text), style=word_style(word.evidence))
+        line.append(printable(word.text), style=word_style(word))
     return line
 
 
-def word_style(evidence: float) -> Style:
-    (red, green, blue), dark = tint(evidence)
-    return Style(color="white" if dark else "black", bgcolor=f"rgb({red},{green},{blue})")
+def word_style(word: Word) -> Style:
+    (red, green, blue), dark = tint(word.tint)
+    return Style(color="white" if dark else "black", bgcolor=f"rgb({red},{green},{blue})", underline=is_guess(word))
+
+
+def is_guess(word: Word) -> bool:
+    """Whether a word that could name something was guessed."""
+    return word.grounding is not None and word.grounding.content and word.grounding.verdict == "guessed"
+
+
+def facts(word: Word, unit: str) -> str:
+    """A word's numbers in one line."""
+    found = f"strength {word.strength:.2f} {unit} ({100 * word.share:.0f} % of the answer's strongest)"
+    if word.grounding is not None:
+        found = f"{word.grounding.verdict} {word.grounding.seen:.2f}, {found}"
+    return f"{found}, probability {word.probability:.2f}"
+
+
+def unit(explanation: WordMaps) -> str:
+    """What strengths are measured in."""
+    return str(explanation.provenance.get("unit") or "of evidence")
 
 
 def map_lines(map_: Floats) -> Text:
@@ -58,7 +80,7 @@ def render(explanation: WordMaps, word: Word | None, width: int | None) -> str:
     console = Console(file=buffer, force_terminal=True, color_system="truecolor", width=width or 100)
     console.print(words_line(explanation))
     if word is not None:
-        facts = f"  evidence {word.evidence:.2f}  p {word.probability:.2f}"
-        console.print(Text.assemble("\n", (printable(word.text), "bold"), facts))
-        console.print(map_lines(word.map))
+        numbers = facts(word, unit(explanation))
+        console.print(Text.assemble("\n", (printable(word.text), "bold"), f"  {numbers}"))
+        console.print(map_lines(word.lit))
     return buffer.getvalue().rstrip("\n")

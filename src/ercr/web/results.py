@@ -46,8 +46,8 @@ def likely_size(explanations: Sequence[Explanation]) -> int:
 
 
 def strongest_word(explanation: Explanation) -> Word | None:
-    """The word with most evidence, at which the report opens."""
-    return max(explanation.words, key=lambda word: word.evidence, default=None)
+    """The word at which the report opens: the best seen, or the strongest."""
+    return max(explanation.words, key=lambda word: (word.tint, word.strength), default=None)
 
 
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
@@ -66,6 +66,9 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
             "text": word.text,
             "probability": round(word.probability, 4),
             "evidence": by_method(i, lambda word: round(word.evidence, 4)),
+            "strength": by_method(i, lambda word: round(word.strength, 4)),
+            "share": by_method(i, lambda word: round(word.share, 4)),
+            "grounding": None if word.grounding is None else word.grounding.to_dict(),
             "map": by_method(i, _rows),
             "box": box,
             "row_centres": rows,

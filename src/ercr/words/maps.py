@@ -15,9 +15,12 @@ from ercr.errors import InputError, WordNotFound, nearest
 from ercr.image.geometry import Floats, Geometry
 from ercr.image.images import LoadedImage
 from ercr.words.contrast import Alternatives, Contrast, contrast
+from ercr.words.function_words import contents
+from ercr.words.grounding import Grounding, Signals, joined
 from ercr.words.pieces import group
 
 Subwords = Literal["max", "mean", "first"]
+_LEAST = 1e-30  # stands for a probability of 0, whose logarithm is no number
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Word:
     index: int = -1  # among the words of its kind
     strength: float = 0.0  # highest value of the map before it was stretched, in the method's unit
     share: float = 0.0  # the strength as a share of what the strongest word of the answer reaches
+    lit: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)  # [h, w] its peak is `share`
+    grounding: Grounding | None = None  # whether it was seen or guessed, if that was measured
 
     @property
     def probability(self) -> float:
@@ -61,8 +66,13 @@ class Word:
 
     @property
     def evidence(self) -> float:
-        """Highest value of the map: how strongly any part of the image speaks for the word."""
+        """Highest value of the map. Each map has a scale of its own; `share` compares words."""
         return float(self.map.max(initial=0.0))
+
+    @property
+    def tint(self) -> float:
+        """How strongly a word is coloured, 0..1: as it was seen, or else by its share."""
+        return min(max(self.share, 0.0), 1.0) if self.grounding is None else self.grounding.seen
 
 
 Which = str | int | tuple[int, int] | Word | None  # how callers refer to a word, a phrase or the whole answer (None)
@@ -91,6 +101,8 @@ class WordMaps:
     beta: Floats | None = None  # [S]
     relevance: Floats | None = None  # [S, S]
     strength: Floats | None = None  # [S] highest value of each map before it was stretched, in the method's unit
+    scale: Floats | None = None  # [S] what 1 in the stages' maps was before they were stretched, in the method's unit
+    signals: Signals | None = None  # what was measured of the answer's tokens to tell seen words from guessed ones
     alternatives: Alternatives | None = None  # maps of tokens that could have been said
 
     # texts
@@ -131,24 +143,43 @@ class WordMaps:
         groups = group([t.text for t in tokens], _turns(tokens))
         words = [self._merge([tokens[i] for i in indices], subwords) for indices in groups]
         visible = [word for word in words if word.text]
-        return tuple(replace(word, index=index) for index, word in enumerate(visible))
+        named = contents([word.text for word in visible])
+        return tuple(
+            replace(word, index=index, grounding=self._ground(word, content))
+            for index, (word, content) in enumerate(zip(visible, named, strict=True))
+        )
 
     def _merge(self, tokens: Sequence[Token], subwords: Subwords) -> Word:
-        stack = self.maps[[t.row for t in tokens]]
+        rows = [t.row for t in tokens]
         text = "".join(t.text for t in tokens).strip()
-        strength = float(self._strengths[[t.row for t in tokens]].max(initial=0.0))
-        share = strength / self._strongest if self._strongest > 0 else 0.0
-        return Word(text, tuple(tokens), np.asarray(merge_maps(stack, subwords), np.float32), -1, strength, share)
+        strength = float(self.strengths[rows].max(initial=0.0))
+        share = strength / self.strongest
+        map_ = np.asarray(merge_maps(self.maps[rows], subwords), np.float32)
+        lit = np.asarray(self.evened[rows].max(0), np.float32)
+        return Word(text, tuple(tokens), map_, -1, strength, share, lit)
+
+    def _ground(self, word: Word, content: bool) -> Grounding | None:
+        if self.signals is None or word.tokens[0].kind == "prompt":
+            return None
+        logs = [float(np.log(max(token.probability, _LEAST))) for token in word.tokens]
+        return self.signals.word([token.row for token in word.tokens], logs, content)
 
     @cached_property
-    def _strengths(self) -> Floats:
+    def strengths(self) -> Floats:
         """Strengths of all rows; files of earlier versions have none, and then the maps' peaks stand for them."""
         return self.maps.max((1, 2), initial=0.0) if self.strength is None else self.strength
 
     @cached_property
-    def _strongest(self) -> float:
-        """The highest strength of the answer's tokens."""
-        return float(self._strengths[[token.row for token in self.tokens]].max(initial=0.0))
+    def strongest(self) -> float:
+        """The highest strength of the answer's tokens; 1 if there is none."""
+        return float(self.strengths[[token.row for token in self.tokens]].max(initial=0.0)) or 1.0
+
+    @cached_property
+    def evened(self) -> Floats:
+        """All maps [S, h, w] on one scale: the peak of each is its strength as a share of the answer's strongest."""
+        peaks = self.maps.max((1, 2), initial=0.0)
+        factors = np.where(peaks > 0, self.strengths / np.where(peaks > 0, peaks, 1.0), 0.0) / self.strongest
+        return np.asarray(self.maps * factors[:, None, None], np.float32)
 
     # finding words
 
@@ -179,7 +210,8 @@ class WordMaps:
         if not 0 <= start < stop <= len(words):
             raise InputError(f"A phrase needs 0 <= start < stop <= {len(words)}, not {start} and {stop}.")
         tokens = [token for word in words[start:stop] for token in word.tokens]
-        return self._merge(tokens, subwords)
+        found = [word.grounding for word in words[start:stop] if word.grounding is not None]
+        return replace(self._merge(tokens, subwords), grounding=joined(found))
 
     def sentence(self, subwords: Subwords = "max") -> Word:
         """The whole answer as one word."""
@@ -222,14 +254,16 @@ class WordMaps:
             )
         row = token.row - self.alternatives.first
         strength = float(self.alternatives.strength[row, column])
-        share = strength / self._strongest if self._strongest > 0 else 0.0
-        return Word(other.strip(), (token,), self.alternatives.maps[row, column], -1, strength, share)
+        share = strength / self.strongest
+        map_ = self.alternatives.maps[row, column]
+        lit = map_ * (share / peak if (peak := float(map_.max(initial=0.0))) > 0 else 0.0)
+        return Word(other.strip(), (token,), map_, -1, strength, share, np.asarray(lit, np.float32))
 
     def contrast(self, which: str | int, other: str, occurrence: int = 0) -> Contrast:
         """Why this word and not another one: the difference of their evidence at the word's place."""
         token = self.word(which, occurrence).tokens[0]
         its = self.instead(which, other, occurrence)
-        own = float(self._strengths[token.row])
+        own = float(self.strengths[token.row])
         text = self.word(which, occurrence).text
         return contrast(text, self.maps[token.row], own, its.text, its.map, its.strength)
 
@@ -238,6 +272,10 @@ class WordMaps:
     def heatmap(self, which: Which = None, subwords: Subwords = "max") -> Floats:
         """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""
         return self.geometry.to_pixels(self.find(which, subwords).map)
+
+    def lit_heatmap(self, which: Which = None) -> Floats:
+        """The same on the scale that all words of the answer share, so that a weak word stays weak; as it is shown."""
+        return self.geometry.to_pixels(self.find(which).lit)
 
     def find(self, which: Which, subwords: Subwords = "max") -> Word:
         """A word by text, index or (start, stop) of a phrase; None is the whole sentence; a Word is itself."""

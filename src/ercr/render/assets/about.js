@@ -19,14 +19,25 @@ export const heading = (panels) =>
     ),
   );
 
+const GROUNDED = [
+  [
+    "Seen or guessed",
+    "A number from 0 to 1, and the tint of a word: of words with such signals, the share whose thing is in the image. Guessed words have a dotted line. It was fitted on names of things, so it says less about other words.",
+  ],
+  [
+    "What it is made of",
+    "Image effect: how much the image raises the log-probability of the word, in nats (0.7 doubles it); the same text was read again without the image. Best rank: of the word among all words that any visual token spells; 1 is the first. Best spelt: its highest probability at a visual token. Focus: how compact the evidence is that earlier words do not share. Probability: of the word, by the model itself.",
+  ],
+];
+
 const MEANING = [
   [
     "Evidence",
-    "How strongly a part of the image speaks for the word, from 0 to 1. A word’s tint is its strongest evidence anywhere. It is not a proof that the model would say something else without that part.",
+    "How strongly a part of the image speaks for the word. Its strength is measured in the method’s own unit, before maps are stretched to their colours; in percent of what the answer’s strongest word reaches. It is not a proof that the model would say something else without that part.",
   ],
   [
     "Colours",
-    "Run from 0 to the word’s strongest evidence, or to 0.25 if that is weaker, so that very little evidence does not look strong.",
+    "Run from 0 to the word’s highest evidence, or to 25 % of the strongest word’s if that is more, so that very little evidence does not look strong.",
   ],
   ["Probability", "Of the word given everything before it, by the model itself."],
   [
@@ -67,7 +78,13 @@ const pictures = (images) =>
 
 export const about = (data) => {
   const panels = data.groups.flatMap((group) => group.panels);
-  const rows = [...MEANING, ...pictures(data.images), ...panels.flatMap(provenance)];
+  const calibrations = [...new Set(data.groups.flatMap(({ grounding }) => (grounding ? [grounding.calibration] : [])))];
+  const rows = [
+    ...(calibrations.length ? [...GROUNDED, ["Calibration", calibrations.join(", ")]] : []),
+    ...MEANING,
+    ...pictures(data.images),
+    ...panels.flatMap(provenance),
+  ];
   const list = make(
     "dl",
     {},

@@ -44,7 +44,7 @@ const steps = (panels) => {
   });
 };
 
-export const controls = (settings, colormaps, panels, changed) => {
+export const controls = (settings, colormaps, panels, warm, changed) => {
   const set = (name) => (value) => {
     settings[name] = value;
     changed();
@@ -57,6 +57,8 @@ export const controls = (settings, colormaps, panels, changed) => {
     ...colormaps.map((name) => make("option", { value: name, selected: name === settings.colormap }, name)),
   );
   colours.addEventListener("change", () => set("colormap")(colours.value));
+  const grey = make("input", { type: "checkbox", checked: settings.grey ?? warm });
+  grey.addEventListener("change", () => set("grey")(grey.checked));
   const phrase = make("input", { type: "checkbox" });
   phrase.addEventListener("change", () => set("phrase")(phrase.checked));
   const options = steps(panels);
@@ -68,6 +70,7 @@ export const controls = (settings, colormaps, panels, changed) => {
     ...stage,
     labelled("Opacity", opacity),
     labelled("Colours", colours),
+    make("label", { title: "On from the start where the image's own colours look like evidence" }, grey, "Image in grey"),
     make("label", { title: "The same as holding Shift, for touch screens" }, phrase, "Clicks make a phrase"),
   );
 };

@@ -1,6 +1,8 @@
 // Details of the shown words: numbers, the model's candidates, and what was subtracted.
 
-import { make, number, visible } from "./dom.js";
+import { bars, make, number, share, visible } from "./dom.js";
+import { grounds, verdict } from "./grounding.js";
+import { Candidates } from "./candidates.js";
 
 const where = (maps, stage, range) => {
   const values = maps.values(stage, range);
@@ -13,25 +15,11 @@ const where = (maps, stage, range) => {
   return upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;
 };
 
-const bars = (entries, label) =>
-  make(
-    "ul",
-    { class: "bars", "aria-label": label },
-    ...entries.map(([text, value, shown, most]) => {
-      const row = make(
-        "li",
-        {},
-        make("bdi", {}, visible(text)),
-        make("span", { class: "amount" }),
-        make("span", {}, shown),
-      );
-      row.style.setProperty("--share", (most > 0 ? value / most : 0).toFixed(3));
-      return row;
-    }),
-  );
-
 export class Details {
-  constructor(open) {
+  // `choose` is told which candidate's map to show; `grounding` says of each word whether it was seen.
+  constructor(open, grounding, choose) {
+    this.grounding = grounding;
+    this.candidates = new Candidates(choose);
     this.title = make("bdi", {});
     this.facts = make("span", { class: "facts" });
     this.body = make("div", { class: "body", tabindex: "0", role: "region", "aria-label": "About the shown word" });
@@ -39,8 +27,11 @@ export class Details {
     this.spoken = make("p", { class: "aloud", role: "status", "aria-live": "polite" });
   }
 
-  // Show the details of a range of words, for one step of one panel.
-  show(words, range, maps, table, stage) {
+  // Show the details of a range of words, for one step of one panel; `other` is the candidate whose map is shown.
+  show(words, range, maps, table, stage, other) {
+    const key = JSON.stringify([range, stage, maps.panel.label]);
+    if (other && key === this.key) return this.#say(this.candidates.spoken(other)); // the chooser keeps the focus
+    this.key = key;
     this.body.replaceChildren();
     this.body.scrollTop = 0;
     if (!range) {
@@ -54,11 +45,24 @@ export class Details {
     const rows = table.rows.slice(...range).flat();
     const probability = rows.reduce((product, row) => product * table.tokens[row][1], 1);
     const held = maps.has(stage) ? stage : "result";
-    const evidence = maps.evidence(held, range);
-    const place = evidence > 0 ? `, strongest at the ${where(maps, held, range)}` : "";
+    const strength = Math.max(0, ...maps.panel.strength.slice(...range));
+    const part = maps.share(held, range);
+    const place = part > 0 ? `, strongest at the ${where(maps, held, range)}` : "";
+    const single = range[1] - range[0] === 1;
+    const found = single ? this.grounding?.words[range[0]] : null;
+    const amount =
+      held === "context"
+        ? `subtracted ${share(part)}`
+        : `strength ${number(strength)} ${maps.panel.unit} (${share(part)})`.replace("  ", " ");
     this.title.textContent = `“${words}”`;
-    this.facts.textContent = `${held === "context" ? "subtracted" : "evidence"} ${number(evidence)}, probability ${number(probability)}`;
-    if (range[1] - range[0] === 1) this.body.append(this.#instead(rows, table), this.#context(range[0], maps, table));
+    this.facts.textContent = [verdict(found), amount, `probability ${number(probability)}`].filter(Boolean).join(", ");
+    if (single)
+      this.body.append(
+        ...grounds(found, probability),
+        ...this.candidates.chooser(range[0], maps),
+        this.#instead(rows, table),
+        this.#context(range[0], maps, table),
+      );
     else
       this.body.append(
         make(

@@ -34,3 +34,21 @@ export const number = (value, digits = 2) => {
 export const share = (value) => `${Math.round(100 * value)} %`;
 
 export const visible = (text) => text.trim() || (text.includes("\n") ? "⏎" : "␣");
+
+// A list of names with bars and numbers: [text, value, shown, the value of a full bar].
+export const bars = (entries, label) =>
+  make(
+    "ul",
+    { class: "bars", "aria-label": label },
+    ...entries.map(([text, value, shown, most]) => {
+      const row = make(
+        "li",
+        {},
+        make("bdi", {}, visible(text)),
+        make("span", { class: "amount" }),
+        make("span", {}, shown),
+      );
+      row.style.setProperty("--share", Math.min(1, Math.max(0, most > 0 ? value / most : 0)).toFixed(3));
+      return row;
+    }),
+  );

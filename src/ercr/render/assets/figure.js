@@ -1,6 +1,6 @@
 // One picture with a map over it, its legend, and the button that saves both.
 
-import { make, number, share } from "./dom.js";
+import { make, share, visible } from "./dom.js";
 import { Painter, gradient, greyness, top, turnGrey } from "./paint.js";
 
 const SAVED_SIDE = 800; // small pictures are enlarged when saved
@@ -12,6 +12,7 @@ const fitted = ([width, height], side) => {
 
 export class Figure {
   constructor(image, panel, maps, side) {
+    this.image = image;
     this.maps = maps;
     this.panel = panel;
     this.range = null;
@@ -25,6 +26,8 @@ export class Figure {
     this.canvas = make("canvas", { ...fitted(image.shown, side), "aria-hidden": "true" });
     this.painter = new Painter(this.canvas, panel);
     this.caption = make("strong", { class: "shown", title: panel.label });
+    this.unit = make("span", { class: "unit" }, "evidence");
+    this.least = make("span", {}, "0");
     this.bar = make("span", { class: "bar" });
     this.peak = make("span", { class: "peak" });
     this.save = make(
@@ -58,8 +61,8 @@ export class Figure {
         make(
           "div",
           { class: "scale", "aria-hidden": "true" },
-          make("span", { class: "unit" }, "evidence"),
-          make("span", {}, "0"),
+          this.unit,
+          this.least,
           this.bar,
           this.peak,
         ),
@@ -68,17 +71,38 @@ export class Figure {
     );
   }
 
-  // Draw a range of words as `look` says: { stage, colours, table, opacity, name, title }.
+  // Draw a range of words as `look` says: { stage, colours, cold, table, coldTable, opacity, grey, name, title, other }.
+  // `other` is another word in the place of the first one: its text, and whether the difference is shown.
   draw(range, look) {
     this.range = range;
     this.look = look;
-    const there = range && this.maps.has(look.stage);
-    const evidence = there ? this.maps.evidence(look.stage, range) : 0;
-    this.painter.paint(there ? this.maps.values(look.stage, range) : null, top(evidence), look.colours);
-    this.picture.style.filter = there ? `grayscale(${greyness(look.opacity)})` : "";
-    this.caption.textContent = look.title(this.panel, there ? evidence : null);
-    this.bar.style.backgroundImage = gradient(look.table, look.opacity);
-    this.peak.textContent = there ? number(top(evidence)) : "1";
+    const shown = this.shown();
+    this.painter.paint(shown?.values ?? null, top(shown?.share ?? 0), look.colours, look.cold);
+    this.picture.style.filter = shown && this.grey ? `grayscale(${greyness(look.opacity)})` : "";
+    this.caption.textContent = look.title(this.panel, shown);
+    this.bar.style.backgroundImage = gradient(look.table, look.opacity, shown?.signed ? look.coldTable : null);
+    this.unit.textContent = shown?.signed ? visible(look.other.text) : "evidence";
+    this.least.textContent = shown?.signed ? "" : "0";
+    this.peak.textContent = shown?.signed ? visible(look.other.said) : share(shown ? top(shown.share) : 1);
+  }
+
+  get grey() {
+    return this.look.grey ?? this.image.warm;
+  }
+
+  // The values to paint, and how strong the strongest is; null where there are none.
+  shown() {
+    const { range, look, maps } = this;
+    if (!range) return null;
+    if (look.other) {
+      const column = maps.instead(range[0]).findIndex(([text], i) => i > 0 && text === look.other.text);
+      if (column < 0) return null;
+      return look.other.difference
+        ? { values: maps.difference(range[0], column), share: 1, signed: true }
+        : { values: maps.other(range[0], column), share: maps.instead(range[0])[column][2] };
+    }
+    if (!maps.has(look.stage)) return null;
+    return { values: maps.values(look.stage, range), share: maps.share(look.stage, range) };
   }
 
   // The picture as it is shown, at its own size or larger.
@@ -87,18 +111,18 @@ export class Figure {
     const times = Math.max(1, Math.ceil(SAVED_SIDE / Math.max(naturalWidth, naturalHeight)));
     const size = { width: naturalWidth * times, height: naturalHeight * times };
     const layer = make("canvas", size);
-    const there = this.range && this.maps.has(this.look.stage);
-    const evidence = there ? this.maps.evidence(this.look.stage, this.range) : 0;
+    const shown = this.shown();
     new Painter(layer, this.panel).paint(
-      there ? this.maps.values(this.look.stage, this.range) : null,
-      top(evidence),
+      shown?.values ?? null,
+      top(shown?.share ?? 0),
       this.look.colours,
+      this.look.cold,
     );
     const sheet = make("canvas", size);
     const pen = sheet.getContext("2d");
     pen.imageSmoothingQuality = "high";
     pen.drawImage(this.picture, 0, 0, size.width, size.height);
-    if (there) turnGrey(pen, greyness(this.look.opacity));
+    if (shown && this.grey) turnGrey(pen, greyness(this.look.opacity));
     pen.drawImage(layer, 0, 0);
     return sheet;
   }
@@ -109,7 +133,9 @@ export class Figure {
         .replace(/[^\p{L}\p{N}]+/gu, "-")
         .replace(/^-|-$/g, "")
         .slice(0, 40);
-    const name = [plain(this.look.name), plain(this.panel.label), "evidence"].filter(Boolean).join("-");
+    const { name: said, other } = this.look;
+    const words = other ? [plain(said), other.difference ? "less" : "but", plain(other.text)] : [plain(said)];
+    const name = [...words, plain(this.panel.label), "evidence"].filter(Boolean).join("-");
     this.compose().toBlob((blob) => {
       const link = make("a", { href: URL.createObjectURL(blob), download: `${name}.png` });
       link.click();

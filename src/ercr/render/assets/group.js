@@ -1,6 +1,6 @@
 // Explanations of one image that share their words: figures beside a text, moved by one selection.
 
-import { beforePaint, make, number } from "./dom.js";
+import { beforePaint, make, share, visible } from "./dom.js";
 import { Selection } from "./selection.js";
 import { Sentence } from "./sentence.js";
 import { tints } from "./tint.js";
@@ -30,7 +30,11 @@ export class Group {
     this.prompt = new Sentence(data.words.slice(0, data.prompts), 0, "Prompt", this.selection);
     const said = data.given ? "Given answer" : "Answer";
     this.answer = new Sentence(data.words.slice(data.prompts), data.prompts, said, this.selection);
-    this.details = new Details(!NARROW[kind].matches);
+    this.other = null; // another word in the place of a word: { word, text, said, difference }
+    this.details = new Details(!NARROW[kind].matches, data.grounding, (other) => {
+      this.other = other;
+      this.show();
+    });
     this.holders = data.tables.map(({ rows }) => new Map(rows.flatMap((own, word) => own.map((row) => [row, word]))));
     this.bar = make("span", { class: "bar" });
     this.unit = make("span", { class: "unit" });
@@ -63,7 +67,8 @@ export class Group {
       this.unit,
       make("span", {}, "0"),
       this.bar,
-      make("span", {}, "1"),
+      make("span", {}, this.data.grounding ? "1" : share(1)),
+      ...(this.data.grounding ? [make("span", { class: "guess" }, "guessed")] : []),
     );
     return make(
       "div",
@@ -81,7 +86,8 @@ export class Group {
 
   #tintedBy() {
     const options = this.data.panels.map(({ label }, i) => [String(i), label]);
-    return choice(`by ${this.label}`, "Words tinted by", options, "0", (value) => {
+    const legend = this.data.grounding ? "Numbers by" : "Words tinted by";
+    return choice(`by ${this.label}`, legend, options, "0", (value) => {
       this.panel = Number(value);
       this.refresh();
     });
@@ -108,42 +114,61 @@ export class Group {
     return listed.filter(([row]) => words.has(row)).map(([row, alpha]) => [words.get(row), alpha / listed[0][1]]);
   }
 
+  // How a figure is called.
+  title(panel, drawn, name, other) {
+    const several = this.figures.length > 1;
+    if (!name) return several ? panel.label : "Choose a word";
+    if (several) {
+      if (!drawn) return `${panel.label}: ${other ? "has no such map" : "has no such step"}`;
+      return drawn.signed ? panel.label : `${panel.label}: ${share(drawn.share)}`;
+    }
+    if (other) {
+      const [said, instead] = [visible(other.said), visible(other.text)];
+      return other.difference ? `“${said}” rather than “${instead}”` : `Evidence for “${instead}” in place of “${said}”`;
+    }
+    return `${this.look.stage === "context" ? "Subtracted from" : "Evidence for"} “${name}”`;
+  }
+
   // Show the words under the pointer or those that were kept.
   show() {
     const { shown, kept } = this.selection;
     const name = shown ? this.text(shown) : "";
-    const several = this.figures.length > 1;
-    const title = (panel, evidence) => {
-      if (!shown) return several ? panel.label : "Choose a word";
-      const amount = evidence === null ? "has no such step" : number(evidence);
-      const what = this.look.stage === "context" ? "Subtracted from" : "Evidence for";
-      return several ? `${panel.label}: ${amount}` : `${what} “${name}”`;
-    };
-    for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title });
+    const single = shown && shown[1] - shown[0] === 1;
+    const other = single && this.other?.word === shown[0] ? this.other : null;
+    const title = (panel, drawn) => this.title(panel, drawn, name, other);
+    for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title, other });
     const subtracted = this.subtracted(shown);
     this.prompt.mark(shown, kept, subtracted);
     this.answer.mark(shown, kept, subtracted);
-    this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage);
+    this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage, other);
+  }
+
+  // How strongly each word is tinted: as it was seen, or else by its share of what the strongest word reaches.
+  #amounts() {
+    const { strength } = this.maps[this.panel].panel;
+    const { prompts, grounding } = this.data;
+    if (grounding) return grounding.words.map((word) => word?.seen ?? 0);
+    const most = Math.max(0, ...strength.slice(prompts)) || 1;
+    return strength.map((value) => value / most);
   }
 
   // After a change of colours or step, tint all words again.
   refresh(look = this.look) {
     this.look = look;
     this.selection.extending = look.phrase;
-    const maps = this.maps[this.panel];
-    const stage = maps.has(look.stage) ? look.stage : "result";
-    this.answer.tint(tints(maps.panel.evidence[maps.stages.indexOf(stage)], look));
-    this.unit.textContent = stage === "context" ? "tint: the most subtracted" : "tint: a word’s strongest evidence";
+    const { grounding } = this.data;
+    this.answer.tint(tints(this.#amounts(), look), grounding?.words);
+    this.unit.textContent = grounding ? "tint: seen" : "tint: strength";
     const [[none], [full]] = tints([0, 1], look);
     this.bar.style.backgroundImage = `linear-gradient(to right, ${none}, ${full})`;
     this.show();
   }
 
-  // Open at the asked-for words, else at the answer's word with the strongest evidence.
+  // Open at the asked-for words, else at the answer's word that was seen best, or that is the strongest.
   open() {
     const { prompts, words } = this.data;
-    const strengths = this.maps[0].panel.evidence[this.maps[0].stages.indexOf("result")].slice(prompts);
-    const best = prompts + strengths.indexOf(Math.max(...strengths));
+    const amounts = this.#amounts().slice(prompts);
+    const best = prompts + amounts.indexOf(Math.max(...amounts));
     this.selection.keep(this.data.open ?? (words.length > prompts ? [best, best + 1] : null));
   }
 }

@@ -2,11 +2,11 @@
 
 const FAINTEST = 0.25; // weaker maps are not brightened to the full range, so that very little evidence does not look strong
 const DIM = 0.7;
-const GREY = 1.2; // greying of the picture as a multiple of the opacity, so that its own colours do not look like evidence
+const GREY = 1.5; // greying of the picture as a multiple of the opacity, where its own colours would look like evidence
 const LUMINANCE = [0.2126, 0.7152, 0.0722];
 const LEVELS = 1024;
 
-export const top = (evidence) => Math.max(evidence, FAINTEST);
+export const top = (share) => Math.max(share, FAINTEST);
 
 // How far the picture beneath a map is turned grey, by the style sheet's filter or in a canvas of its own.
 export const greyness = (opacity) => Math.min(1, GREY * opacity);
@@ -40,14 +40,17 @@ export const lookup = (table, opacity) => {
   return new Uint32Array(pixels.buffer);
 };
 
-// A legend's colours: the layer over middle grey.
-export const gradient = (table, opacity) => {
-  const stops = Array.from({ length: 17 }, (_, i) => {
+// A legend's colours: the layer over middle grey; with a table for negative values, those on the left.
+const stops = (table, opacity) =>
+  Array.from({ length: 17 }, (_, i) => {
     const [r, g, b, alpha] = layer(table, opacity, i / 16);
     const mixed = [r, g, b].map((c) => Math.round(c * alpha + 128 * (1 - alpha)));
     return `rgb(${mixed.join(" ")})`;
   });
-  return `linear-gradient(to right, ${stops.join(", ")})`;
+
+export const gradient = (table, opacity, cold = null) => {
+  const left = cold ? stops(cold, opacity).reverse() : [];
+  return `linear-gradient(to right, ${[...left, ...stops(table, opacity)].join(", ")})`;
 };
 
 // Which two cells each pixel lies between, and how far: half-pixel centres, edge values beyond the outermost ones.
@@ -82,13 +85,14 @@ export class Painter {
     this.rows = new Float32Array(panel.grid[0] * width);
   }
 
-  // Draw `values`, with `strongest` at full strength; without values clear the layer.
-  paint(values, strongest, colours) {
+  // Draw `values`, with `strongest` at full strength; without values clear the layer. Values below 0 have colours of
+  // their own.
+  paint(values, strongest, colours, below = colours) {
     const { width, height } = this.image;
     this.pen.clearRect(0, 0, width, height);
     if (values) {
       this.#across(values, (LEVELS - 1) / strongest);
-      this.#down(colours);
+      this.#down(colours, below);
       this.pen.putImageData(this.image, 0, 0);
     }
     this.#hatch(width, height);
@@ -106,7 +110,7 @@ export class Painter {
     }
   }
 
-  #down(colours) {
+  #down(colours, below) {
     const { low, part, last } = this.y;
     const width = this.x.low.length;
     for (let y = 0; y < low.length; y++) {
@@ -114,7 +118,8 @@ export class Painter {
       const lower = Math.min(low[y] + 1, last) * width;
       for (let x = 0; x < width; x++) {
         const value = this.rows[upper + x] + (this.rows[lower + x] - this.rows[upper + x]) * part[y];
-        this.pixels[y * width + x] = colours[Math.min(value + 0.5, LEVELS - 1) | 0];
+        const level = Math.min(Math.abs(value) + 0.5, LEVELS - 1) | 0;
+        this.pixels[y * width + x] = value < 0 ? below[level] : colours[level];
       }
     }
   }

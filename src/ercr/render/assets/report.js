@@ -10,17 +10,21 @@ import { Group } from "./group.js";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 const mount = async (root, data) => {
-  const settings = { opacity: 0.7, colormap: Object.keys(data.colormaps)[0], stage: "result", phrase: false };
+  const [colormap] = Object.keys(data.colormaps);
+  const settings = { opacity: 0.7, colormap, stage: "result", phrase: false, grey: null };
+  const coldTable = bytes(data.cold);
   const tables = Object.fromEntries(Object.entries(data.colormaps).map(([name, text]) => [name, bytes(text)]));
   const maps = await Promise.all(data.groups.map(({ panels }) => Promise.all(panels.map((panel) => Maps.of(panel)))));
   const panels = data.groups.flatMap((group) => group.panels);
   const refresh = beforePaint(() => {
     const table = tables[settings.colormap];
     const paper = getComputedStyle(root).backgroundColor.match(/\d+/g).slice(0, 3).map(Number);
-    const look = { ...settings, table, paper, dark: DARK.matches, colours: lookup(table, settings.opacity) };
+    const [colours, cold] = [table, coldTable].map((colours) => lookup(colours, settings.opacity));
+    const look = { ...settings, table, coldTable, paper, dark: DARK.matches, colours, cold };
     for (const group of groups) group.refresh(look);
   });
-  const tools = controls(settings, Object.keys(tables), panels, refresh);
+  const warm = data.images[data.groups[0].image].warm;
+  const tools = controls(settings, Object.keys(tables), panels, warm, refresh);
   const groups = data.groups.map((group, i) => {
     const label = data.groups.length > 1 ? `Answer ${i + 1} of ${data.groups.length}` : "Answer and evidence";
     return new Group(group, data.images[group.image], maps[i], label, i === 0 ? [tools] : []);

@@ -1,6 +1,7 @@
 // The words of the prompt or the answer: a list to point at, click, and walk through with the arrow keys.
 
 import { make } from "./dom.js";
+import { isGuess } from "./grounding.js";
 
 export class Sentence {
   constructor(words, first, label, selection) {
@@ -142,11 +143,15 @@ export class Sentence {
     this.marked.push(this.nodes[place]);
   }
 
-  tint(colours) {
+  // Colour the words, and mark guessed ones in a way that needs no colour.
+  tint(colours, grounding) {
     this.nodes.forEach((node, i) => {
       const [back, ink] = colours[this.first + i];
+      const found = grounding?.[this.first + i];
       node.style.backgroundColor = back;
       node.style.color = ink;
+      node.classList.toggle("guess", isGuess(found));
+      if (isGuess(found)) node.setAttribute("aria-description", "probably guessed");
     });
   }
 }

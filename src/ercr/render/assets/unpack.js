@@ -1,4 +1,5 @@
-// From the page's data to maps: bytes with 255 at each map's own peak, for every step, word and cell.
+// From the page's data to maps: bytes with 255 at each map's own peak, for every step, word and cell, and then for every
+// word that could have been said. Maps are on one scale: 1 is what the answer's strongest word reaches.
 
 export const bytes = (text) => {
   const raw = atob(text);
@@ -28,9 +29,29 @@ export class Maps {
     return this.stages.includes(stage);
   }
 
-  // The strongest evidence of a range of words: the maximum, as words merge their tokens.
-  evidence(stage, [start, stop]) {
-    return Math.max(0, ...this.panel.evidence[this.stages.indexOf(stage)].slice(start, stop));
+  // How strong a range of words is: the maximum, as words merge their tokens.
+  share(stage, [start, stop]) {
+    return Math.max(0, ...this.panel.shares[this.stages.indexOf(stage)].slice(start, stop));
+  }
+
+  // What could have stood in a word's place, the word's own first token before the others: [text, strength, share, peak].
+  instead(word) {
+    return this.panel.instead?.[word] ?? [];
+  }
+
+  // The map of one of these.
+  other(word, column) {
+    const before = this.panel.instead.slice(0, word).reduce((count, entries) => count + entries.length, 0);
+    const scale = this.instead(word)[column][3] / 255;
+    const from = (this.stages.length * this.panel.strength.length + before + column) * this.cells;
+    return Float32Array.from(this.levels.subarray(from, from + this.cells), (level) => level * scale);
+  }
+
+  // Where the evidence for a word is stronger than for another in its place, and where weaker, from -1 to 1.
+  difference(word, column) {
+    const top = Math.max(this.instead(word)[0][2], this.instead(word)[column][2]) || 1;
+    const theirs = this.other(word, column);
+    return this.other(word, 0).map((value, i) => Math.min(1, Math.max(-1, (value - theirs[i]) / top)));
   }
 
   // The map of a range of words.

@@ -1,0 +1,88 @@
+"""Whether a word was seen in the picture or guessed, and what says so; plain data and how words share it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ercr.image.geometry import Floats
+from ercr.words.calibration import Calibration, Verdict
+
+WITHOUT = "without."  # begins the names of log-probabilities of words that were read without the picture
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """What speaks for a word having been seen. All numbers can be compared between words, pictures and methods."""
+
+    seen: float  # share of such words whose thing is in the picture, 0..1
+    verdict: Verdict
+    content: bool  # whether the word could name something; "the" or "," could not
+    probability: float  # of the word, by the model itself
+    image_effect: Mapping[str, float]  # log P with the picture less log P without it, in nats, by what stood instead
+    lens_rank: int | None = None  # best rank of the word among all words at any visual token, over layers; 1 is first
+    lens_probability: float | None = None  # its highest probability there
+    focus: float | None = None  # how compact the evidence is that earlier words do not share, 0..1
+    parts: Mapping[str, float] = field(default_factory=dict)  # what each measured value adds to the calibration's sum
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**vars(self), "image_effect": dict(self.image_effect), "parts": dict(self.parts)}
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """What was measured of the answer's tokens, by name: one number for each, from the row of the first on."""
+
+    first: int
+    values: Mapping[str, Floats]  # [R]
+    calibration: Calibration
+
+    def word(self, rows: Sequence[int], log_probabilities: Sequence[float], content: bool) -> Grounding:
+        """The grounding of the word that the tokens of these rows make up."""
+        known = {name: [float(column[row - self.first]) for row in rows] for name, column in self.values.items()}
+        total = sum(log_probabilities)
+        without = {name.removeprefix(WITHOUT): sum(v) for name, v in known.items() if name.startswith(WITHOUT)}
+        effect = {name: total - value for name, value in without.items()}
+        lead = {name: values[0] for name, values in known.items()}  # the first token decides which word it will be
+        measured = {
+            **{name: value for name, value in lead.items() if not name.startswith(WITHOUT)},
+            **{f"effect.{name}": value for name, value in effect.items()},
+            "log_probability": total,
+            "first_log_probability": log_probabilities[0],
+        }
+        seen, parts = self.calibration.seen(measured)
+        rank = lead.get("lens.rank")
+        return Grounding(
+            seen=seen,
+            verdict=self.calibration.verdict(seen),
+            content=content,
+            probability=math.exp(total),
+            image_effect=effect,
+            lens_rank=None if rank is None else round(rank),
+            lens_probability=lead.get("lens.probability"),
+            focus=lead.get("focus"),
+            parts=parts,
+        )
+
+
+def joined(groundings: Sequence[Grounding]) -> Grounding | None:
+    """The grounding of several words together: as well seen as the least seen of those that could name something."""
+    named = [one for one in groundings if one.content] or list(groundings)
+    if not named:
+        return None
+    least = min(named, key=lambda one: one.seen)
+    kinds = least.image_effect.keys()
+    return Grounding(
+        seen=least.seen,
+        verdict=least.verdict,
+        content=any(one.content for one in groundings),
+        probability=math.prod(one.probability for one in groundings),
+        image_effect={kind: sum(one.image_effect[kind] for one in groundings) for kind in kinds},
+        lens_rank=max((one.lens_rank for one in named if one.lens_rank is not None), default=None),
+        lens_probability=min((one.lens_probability for one in named if one.lens_probability is not None), default=None),
+        focus=min((one.focus for one in named if one.focus is not None), default=None),
+        parts=least.parts,
+    )

@@ -22,7 +22,7 @@ from ercr.trace.greedy import Generation
 from ercr.version import __version__
 from ercr.words.calibration import Calibration
 from ercr.words.contrast import Alternatives
-from ercr.words.grounding import Signals
+from ercr.words.grounding import WITHOUT, Signals
 from ercr.words.pieces import pieces
 
 _CANDIDATES = 5
@@ -193,6 +193,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
         "method": job.method.name,
         "unit": job.method.unit,
         "settings": asdict(job.settings),
+        **({} if job.signals is None else {"grounding": _grounds(job.signals)}),
         "generation": None if job.options is None else {k: v for k, v in job.options.items() if _plain(v)},
         "answer": "generated" if job.options is not None else "given",
         "image": {"sha256": job.image.sha256(), "size": list(job.image.size)},
@@ -203,6 +204,12 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
             "python": platform.python_version(),
         },
     }
+
+
+def _grounds(signals: Measured) -> dict[str, Any]:
+    """The calibration, and what stood instead of the picture."""
+    kinds = [name.removeprefix(WITHOUT) for name in signals.values if name.startswith(WITHOUT)]
+    return {"calibration": signals.calibration.name, "without": kinds}
 
 
 def _runs(positions: Sequence[int]) -> list[slice]:

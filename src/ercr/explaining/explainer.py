@@ -13,6 +13,7 @@ from ercr.errors import InputError
 from ercr.explaining.bulk import BatchSize, Sizes
 from ercr.explaining.decoding import decoding
 from ercr.explaining.describe import Explained, describe
+from ercr.explaining.grounding import Grounds, as_grounds
 from ercr.explaining.runs import Answer, Extras, Runs, needs_cells
 from ercr.explaining.streaming import Stream
 from ercr.explanation import Explanation
@@ -28,6 +29,7 @@ from ercr.trace import Needs, Trace, trace_samples
 from ercr.trace.attention import register as register_attention
 from ercr.trace.grad_mode import without_gradients
 from ercr.trace.greedy import Generation
+from ercr.trace.without_picture import TEXT
 from ercr.zoo.defaults import PROMPT as DEFAULT_PROMPT
 from ercr.zoo.defaults import default_model
 
@@ -108,18 +110,43 @@ class Explainer:
         max_new_tokens: int = 256,
         generation: Generation | None = None,
         candidates: bool | Sequence[str] = False,
+        grounding: bool | str | Grounds = False,
         **switches: Any,
     ) -> Explanation:
         """Explain the answer that the model generates for an image, or a given `answer`: text, or token ids.
 
         `method` is a name; its settings are given in the call (`context="tam"`) or after a colon
         (`"ercr:context=tam"`). `generation` has options of the model's `generate`; by default decoding is greedy.
-        `candidates` adds maps of what the model could have said instead, and of words that are given.
+        `candidates` adds maps of what the model could have said instead, and of words that are given. `grounding` adds
+        to every word whether it was seen or guessed (`Word.grounding`), by the model's own calibration or a named one.
         """
         options = decoding(max_new_tokens, generation)
-        chosen = resolve(method, **switches)
+        chosen, extras = resolve(method, **switches), Extras(candidates, as_grounds(grounding))
         ready = self.runs.ready(image, prompt, answer, needs_cells([chosen]))
-        return self.runs.explain([ready], [chosen], options, Extras(candidates))[0][0]
+        return self.runs.explain([ready], [chosen], options, extras)[0][0]
+
+    def check(
+        self,
+        image: ImageLike,
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        answer: Answer | None = None,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: Generation | None = None,
+        calibration: str | None = None,
+        without: Sequence[str] = (TEXT,),
+        **switches: Any,
+    ) -> Explanation:
+        """Whether each word of an answer, the model's own or a given one, was seen in the image or guessed.
+
+        The explanation's words have `grounding`. `without` names what stands instead of the image when the words are
+        read without it: nothing (`text`), which is weighed, or also `grey`, `black`, `noise`. `calibration` is the name
+        of one, or a JSON file; by default the packaged model's own, and `general` for other models.
+        """
+        grounds = Grounds(tuple(without), calibration)
+        options = {"max_new_tokens": max_new_tokens, "generation": generation, "grounding": grounds, **switches}
+        return self.explain(image, prompt, answer=answer, method=method, **options)
 
     def explain_all(
         self,
@@ -131,12 +158,13 @@ class Explainer:
         max_new_tokens: int = 256,
         generation: Generation | None = None,
         candidates: bool | Sequence[str] = False,
+        grounding: bool | str | Grounds = False,
     ) -> list[Explanation]:
         """Explain one answer by several methods, with as few runs of the model as possible."""
         resolved = [resolve(method) for method in methods]
         options = decoding(max_new_tokens, generation)
         ready = self.runs.ready(image, prompt, answer, needs_cells(resolved))
-        return self.runs.explain([ready], resolved, options, Extras(candidates))[0]
+        return self.runs.explain([ready], resolved, options, Extras(candidates, as_grounds(grounding)))[0]
 
     def explain_many(
         self,
@@ -149,13 +177,15 @@ class Explainer:
         generation: Generation | None = None,
         batch_size: BatchSize | Sizes = "auto",
         done: Callable[[int], None] = lambda count: None,
+        grounding: bool | str | Grounds = False,
     ) -> list[list[Explanation]]:
         """Explain many images by several methods, with as few runs of the model as possible: `[image][method]`.
 
         `done` is called after every batch with its number of images.
         """
         resolved, options = [resolve(method) for method in methods], decoding(max_new_tokens, generation)
-        return self.runs.in_batches(images, prompts, answers, resolved, options, batch_size, done)
+        extras = Extras(grounding=as_grounds(grounding))
+        return self.runs.in_batches(images, prompts, answers, resolved, options, batch_size, done, extras)
 
     @without_gradients
     def answer_log_probabilities(
@@ -195,6 +225,7 @@ class Explainer:
         generation: Generation | None = None,
         batch_size: BatchSize = "auto",
         progress: bool = True,
+        grounding: bool | str | Grounds = False,
         **switches: Any,
     ) -> list[Explanation]:
         """Explain many images, with one prompt for all or one for each. Results keep the given order.
@@ -202,8 +233,9 @@ class Explainer:
         In a terminal, standard error shows a progress bar unless `progress` is off.
         """
         resolved, options = [resolve(method, **switches)], decoding(max_new_tokens, generation)
+        extras = Extras(grounding=as_grounds(grounding))
         with bar(len(images), shown=progress) as done:
-            found = self.runs.in_batches(images, prompts, answers, resolved, options, batch_size, done)
+            found = self.runs.in_batches(images, prompts, answers, resolved, options, batch_size, done, extras)
         return [row[0] for row in found]
 
     @without_gradients
@@ -215,9 +247,13 @@ class Explainer:
         method: str = "ercr",
         max_new_tokens: int = 256,
         generation: Generation | None = None,
+        grounding: bool | str | Grounds = False,
         **switches: Any,
     ) -> Stream:
-        """Iterate over tokens and their maps as they are generated; then `.explanation()` returns the explanation."""
+        """Iterate over tokens and their maps as they are generated; then `.explanation()` returns the explanation.
+
+        With `grounding` the explanation says of each word whether it was seen or guessed.
+        """
         chosen, settings = resolve(method, **switches)
         if not chosen.streams(settings):
             raise InputError(f"Method {chosen.name!r} with these settings needs the whole answer and cannot stream.")
@@ -226,11 +262,14 @@ class Explainer:
         if options["num_beams"] != 1:
             raise InputError("Beam search cannot stream: omit num_beams, or use explain().")
 
+        grounds = as_grounds(grounding)
+
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
-            job = Explained(ready.image, trace, chosen, settings, options, evidence, result)
+            measured = None if grounds is None else self.runs.measure([trace], [ready.request], grounds)[0]
+            job = Explained(ready.image, trace, chosen, settings, options, evidence, result, signals=measured)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
-        return Stream(self.adapter, ready.request, chosen, settings, options, finish)
+        return Stream(self.adapter, ready.request, chosen, settings, options, finish, lens=grounds is not None)
 
 
 def _default_name() -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import Tensor
 
 from ercr.errors import InputError
 from ercr.explaining.bulk import BatchSize, Ready, Sizes, in_batches, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
-from ercr.explaining.describe import Candidates, Explained, describe
+from ercr.explaining.describe import Candidates, Explained, Measured, describe
+from ercr.explaining.grounding import Grounds, measure
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
 from ercr.image.images import ImageLike, load_image
@@ -20,6 +22,7 @@ from ercr.models.chat import Message, as_messages
 from ercr.trace import Needs, Trace, TraceRequest, trace_samples
 from ercr.trace.grad_mode import without_gradients
 from ercr.trace.greedy import Generation
+from ercr.zoo import locate, packaged
 
 Chosen = tuple[Method, Settings]  # a method and its settings
 Answer = str | Sequence[int]  # text, or token ids
@@ -30,6 +33,7 @@ class Extras:
     """What an explanation holds beside the maps of the words that were said."""
 
     candidates: bool | Sequence[str] = False  # maps of the model's other candidates, and of these words
+    grounding: Grounds | None = None  # whether each word was seen or guessed
 
 
 _NOTHING = Extras()
@@ -84,9 +88,13 @@ class Runs:
         """Explain one batch by several methods: `[image][method]`. All methods explain the answer of the first run."""
         others = self._candidates(extras, resolved)
         jobs: dict[tuple[int, int], Explained] = {}
+        measured: list[Measured] | list[None] = [None] * len(batch)
         requests = [ready.request for ready in batch]
-        for needs, members in _shared([method.needs(settings) for method, settings in resolved]):
-            traces = trace_samples(self.adapter, requests, needs, options)
+        for group, (needs, members) in enumerate(_shared([method.needs(settings) for method, settings in resolved])):
+            first = group == 0 and extras.grounding is not None
+            traces = trace_samples(self.adapter, requests, replace(needs, lens=first), options)
+            if first:
+                measured = self.measure(traces, requests, extras.grounding or Grounds())
             requests = [
                 replace(request, answer=trace.ids[trace.input_length :])
                 for request, trace in zip(requests, traces, strict=True)
@@ -96,11 +104,23 @@ class Runs:
                 found = run_all(method, settings, traces)
                 for row, (trace, ready, parts) in enumerate(zip(traces, batch, found, strict=True)):
                     generated = options if ready.request.answer is None else None
-                    instead = others(method, settings, trace)
-                    jobs[row, index] = Explained(ready.image, trace, method, settings, generated, *parts, instead)
+                    extra = others(method, settings, trace), measured[row]
+                    jobs[row, index] = Explained(ready.image, trace, method, settings, generated, *parts, *extra)
         places = [(row, index) for row in range(len(batch)) for index in range(len(resolved))]
         made = iter(describe(self.adapter, self.name, self.revision, [jobs[place] for place in places]))
         return [[next(made) for _ in resolved] for _ in batch]
+
+    def measure(self, traces: Sequence[Trace], requests: Sequence[TraceRequest], grounds: Grounds) -> list[Measured]:
+        """What tells seen words from guessed ones, for a batch of traces that kept states for it."""
+        return measure(self.adapter, traces, requests, grounds, grounds.resolved(self._known_name))
+
+    @property
+    def _known_name(self) -> str:
+        """The name of a packaged model, also where it was loaded from its folder."""
+        folder = Path(self.name)
+        if folder.name in packaged() and Path(locate(folder.name)) == folder:
+            return folder.name
+        return self.name
 
     def _candidates(
         self, extras: Extras, resolved: Sequence[Chosen]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from ercr.trace import Needs, Trace, TraceRequest, View
 from ercr.trace.cancel import add_checks, current_condition, stopped_when
 from ercr.trace.grad_mode import without_gradients
 from ercr.trace.greedy import Generation, GreedyDecoder, end_tokens, is_plain_greedy
-from ercr.trace.record import SampleRun, assemble, auxiliary_views, text_rows
+from ercr.trace.lens import lens_layers
+from ercr.trace.record import SampleRun, assemble, auxiliary_views, lens_states, text_rows
 from ercr.trace.recorder import Recorder
 from ercr.trace.tokens import pad_token
 from ercr.words.pieces import pieces
@@ -60,6 +61,7 @@ class Stream:
         settings: Settings,
         generation: Generation,
         finish: Finish,
+        lens: bool = False,
     ) -> None:
         self._adapter = adapter
         self._request = request
@@ -67,7 +69,7 @@ class Stream:
         self._settings = settings
         self._generation = generation
         self._finish = finish
-        self._needs: Needs = method.needs(settings)
+        self._needs: Needs = replace(method.needs(settings), lens=lens)
         self._special = frozenset(adapter.tokenizer.all_special_ids)
         self._begin()
 
@@ -101,8 +103,11 @@ class Stream:
     @without_gradients
     def _views(self) -> tuple[Recorder, list[View]]:
         """The recorder of this stream, and the auxiliary views."""
-        recorder = Recorder(self._adapter, self._needs.layer)
-        return recorder, auxiliary_views(self._adapter, [self._request], self._needs, recorder)[0]
+        layers = lens_layers(len(self._adapter.blocks)) if self._needs.lens else ()
+        recorder = Recorder(self._adapter, self._needs.layer, layers)
+        views = auxiliary_views(self._adapter, [self._request], self._needs, recorder)[0]
+        recorder.take_lens()  # those of the views
+        return recorder, views
 
     @without_gradients
     def _step(self, token_id: Tensor, norm: Tensor, layer: Tensor, recorder: Recorder, views: list[View]) -> Step:
@@ -110,9 +115,12 @@ class Stream:
         token, before = int(token_id), 0
         if self._trace is None:
             prepared = self._request.prepared
-            anchor = View(1.0, prepared.geometry, recorder.visual(layer[prepared.visual.to(layer.device)]))
-            answer = torch.tensor([token])
-            trace = assemble(self._adapter, [SampleRun(prepared, answer, norm, (anchor, *views))], self._needs)[0]
+            visual = prepared.visual.to(layer.device)
+            anchor = View(1.0, prepared.geometry, recorder.visual(layer[visual]))
+            earlier = [states[0] for states in recorder.take_lens()]
+            seen = lens_states(recorder, earlier, norm, visual) if self._needs.lens else None
+            part = SampleRun(prepared, torch.tensor([token]), norm, (anchor, *views), lens=seen)
+            trace = assemble(self._adapter, [part], self._needs)[0]
             trace.check()
             row = trace.text
         else:

@@ -95,6 +95,7 @@ class Adapter(ABC):
         self.chat_template = chat_template
         self.config = model.config
         self.compiled: CompiledPasses | None = None  # if the user asked for compile=True
+        self.reads_text: bool | None = None  # whether it reads a prompt without its picture; None until it was tried
         self.fused = False  # whether faster kernels are allowed that round differently from the model's own
         self.decode = lru_cache(maxsize=2**16)(self._decode)
         self.image_ids = lru_cache(maxsize=256)(self._image_ids)

@@ -18,6 +18,7 @@ from ercr.models.base import Adapter, Prepared, ViewKind
 from ercr.trace.changed import ChangedPictures
 from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, refuse_image_tokens
 from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
+from ercr.trace.lens import lens_layers
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.recorder import Recorder, forward
 from ercr.trace.replay import Replay
@@ -38,12 +39,13 @@ def trace_samples(
         return [trace for sample in samples for trace in trace_samples(adapter, [sample], needs, generation)]
     if not samples[0].prepared.cells:
         return trace_without_cells(adapter, samples, needs, generation)
-    recorder = Recorder(adapter, needs.layer)
+    recorder = Recorder(adapter, needs.layer, lens_layers(len(adapter.blocks)) if needs.lens else ())
     if all(sample.answer is not None for sample in samples):
         run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
         decode = _decode_greedily if is_plain_greedy(adapter, generation) else _generate
         run = decode(adapter, samples, recorder, generation)
+    earlier = recorder.take_lens()
     views = auxiliary_views(adapter, samples, needs, recorder)
     parts = []
     for row, sample in enumerate(samples):
@@ -52,7 +54,9 @@ def trace_samples(
         anchor = View(1.0, prepared.geometry, recorder.visual(visual))
         states = run.norm[row, run.offsets[row] :]
         embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
-        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.image))
+        at = run.offsets[row] + prepared.visual.to(run.norm.device)
+        seen = None if not needs.lens else lens_states(recorder, [layer[row] for layer in earlier], run.norm[row], at)
+        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.image, seen))
     return assemble(adapter, parts, needs)
 
 
@@ -113,8 +117,14 @@ def _generate(adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recor
     norm, layer = recorder.take()
     # beam search or an assistant runs other positions, too: then the answers are read again in one pass
     if norm.shape[:2] != (len(samples), sequences.shape[1] - 1):
+        recorder.take_lens()
         return _read_answers(adapter, samples, answers, recorder)
     return _Run(answers, norm, layer, [length - len(sample.input_ids) for sample in prepared])
+
+
+def lens_states(recorder: Recorder, earlier: Sequence[Tensor], final: Tensor, visual: Tensor) -> Tensor:
+    """Visual states [K, N, d] of some layers behind the final norm, the last layer last, of states [positions, d]."""
+    return torch.stack([*(recorder.normed(states[visual.to(states.device)]) for states in earlier), final[visual]])
 
 
 @torch.no_grad()
@@ -167,6 +177,7 @@ class SampleRun:
     views: tuple[View, ...]
     embeds: Tensor | None = None  # [L or less, d] input embeddings with image features
     image: Image.Image | None = None
+    lens: Tensor | None = None  # [K, N, d] visual states of some layers, if they were asked for
 
     @property
     def ids(self) -> Tensor:
@@ -215,6 +226,7 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
         spell=lambda wanted: retokenise(adapter, wanted),
         inside=inside,
         beside=changed,
+        lens=part.lens,
         finite={
             **{f"visual (scale {v.scale:g})": torch.isfinite(v.states).all() for v in part.views},
             "text": torch.isfinite(text.emit_states).all(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,11 @@ from ercr.trace.tokens import pad_token
 class Recorder:
     """Records the outputs of some modules during passes of `own`, an adapter whose replica no other run uses."""
 
-    def __init__(self, adapter: Adapter, layer: int) -> None:
+    def __init__(self, adapter: Adapter, layer: int, lens: Sequence[int] = ()) -> None:
+        """`lens` are further layers, of which the states of the first pass are kept."""
         self.norm: list[Tensor] = []
         self.block: list[Tensor] = []
+        self._first: dict[int, Tensor] = {}  # by layer
         # 0: embeddings, n: after block n, last: after the final norm
         index = checked_layer(layer, len(adapter.blocks) + 1)
         self.at_end = index == len(adapter.blocks)
@@ -29,6 +31,15 @@ class Recorder:
         self.own.final_norm.register_forward_hook(self._keep_output)
         if not self.at_end:
             self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
+        for each in lens:
+            if each < len(adapter.blocks):
+                self.own.blocks[each].register_forward_pre_hook(self._keep_first(each), with_kwargs=True)
+
+    def take_lens(self) -> list[Tensor]:
+        """States [B, positions, d] of the further layers in the first pass since the last call."""
+        found = [self._first[layer] for layer in sorted(self._first)]
+        self._first.clear()
+        return found
 
     def take(self) -> tuple[Tensor, Tensor]:
         """Final states and states of the requested layer, both [B, positions, d], since the last call."""
@@ -44,13 +55,20 @@ class Recorder:
 
     def visual(self, layer_states: Tensor) -> Tensor:
         """The states that methods read: those of an earlier layer still have to pass the final norm."""
-        if self.at_end:
-            return layer_states
-        norm: Tensor = self._norm(layer_states)  # the user's module, which has no recording hook
+        return layer_states if self.at_end else self.normed(layer_states)
+
+    def normed(self, states: Tensor) -> Tensor:
+        norm: Tensor = self._norm(states)  # the user's module, which has no recording hook
         return norm
 
     def _keep_output(self, _: nn.Module, args: object, output: Tensor) -> None:
         self.norm.append(output)
+
+    def _keep_first(self, layer: int) -> Callable[..., None]:
+        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._first.setdefault(layer, args[0] if args else kwargs["hidden_states"])
+
+        return keep
 
     def _keep_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.block.append(args[0] if args else kwargs["hidden_states"])

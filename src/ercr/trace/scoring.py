@@ -29,3 +29,20 @@ def log_probabilities(adapter: Adapter, prompts: Sequence[Prepared], answer: Ten
     emit = states[:, (rows - 1).clamp(min=0).to(states.device)]
     logs = own_log_probabilities(adapter, emit.flatten(0, 1), ids[rows].repeat(len(prompts)))
     return logs.view(len(prompts), -1)
+
+
+@torch.no_grad()
+def answer_log_probabilities(adapter: Adapter, prompts: Sequence[Prepared], answers: Sequence[Tensor]) -> list[Tensor]:
+    """Log-probabilities [R] of every answer behind its own prompt, in one pass where samples can share one."""
+    if len(prompts) > 1 and adapter.batches and prompts[0].cells:
+        recorder = Recorder(adapter, -1)
+        full = [prompt.with_answer(answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        states, _ = forward(adapter, full, recorder)
+        emits = [state[len(state) - len(answer) - 1 : -1] for state, answer in zip(states, answers, strict=True)]
+        logs = own_log_probabilities(adapter, torch.cat(emits), torch.cat(list(answers)))
+        return list(torch.split(logs, [len(answer) for answer in answers]))
+    found = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        start = len(prompt.input_ids)
+        found.append(log_probabilities(adapter, [prompt], answer, torch.arange(start, start + len(answer)))[0])
+    return found

@@ -6,10 +6,17 @@ A calibration is fitted by a script (`training/grounding`) and kept as JSON. Not
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
+
+from ercr.errors import InputError, nearest
 
 Verdict = Literal["seen", "unsure", "guessed"]
 
@@ -62,6 +69,38 @@ class Calibration:
                 "curve": tuple((float(x), float(y)) for x, y in data.get("curve", ())),
             }
         )
+
+
+GENERAL, FIXED = "general", "fixed"  # for any model; and one that was set by hand
+
+
+@cache
+def packaged_calibrations() -> tuple[str, ...]:
+    """The calibrations that come with the package: one for each packaged model, and those for any model."""
+    names = (Path(str(file)).stem for file in (files("ercr.words") / "calibrations").iterdir())
+    return tuple(sorted(names))
+
+
+def calibration_for(model: str) -> Calibration:
+    """A packaged model's own calibration, or the one for any model."""
+    return find_calibration(model if model in packaged_calibrations() else GENERAL)
+
+
+def find_calibration(name: str | os.PathLike[str]) -> Calibration:
+    """A calibration by the name of a packaged one, or from a JSON file."""
+    if str(name) in packaged_calibrations():
+        text = (files("ercr.words") / "calibrations" / f"{name}.json").read_text(encoding="utf-8")
+    else:
+        path = Path(name)
+        if not path.is_file():
+            known = ", ".join(packaged_calibrations())
+            near = nearest(str(name), packaged_calibrations())
+            raise InputError(f"There is no calibration {str(name)!r}: use {known} or a JSON file.{near}")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return Calibration.from_dict(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{name} is not a calibration of `seen`: {' '.join(str(error).split())[:120]}.") from None
 
 
 def _known(value: float | None) -> bool:

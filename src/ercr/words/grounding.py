@@ -10,6 +10,9 @@ from typing import Any
 from ercr.image.geometry import Floats
 from ercr.words.calibration import Calibration, Verdict
 
+_LOGARITHMIC = ("rank", "probability", "last_rank", "last_probability")  # signals whose logarithm is weighed
+_LEAST = 1e-30
+_WEIGHED = ("text",)  # the effect that is weighed, where it was measured; else the first one by name
 WITHOUT = "without."  # begins the names of log-probabilities of words that were read without the picture
 
 
@@ -42,18 +45,16 @@ class Signals:
 
     def word(self, rows: Sequence[int], log_probabilities: Sequence[float], content: bool) -> Grounding:
         """The grounding of the word that the tokens of these rows make up."""
-        known = {name: [float(column[row - self.first]) for row in rows] for name, column in self.values.items()}
+        places = [row - self.first for row in rows]
         total = sum(log_probabilities)
-        without = {name.removeprefix(WITHOUT): sum(v) for name, v in known.items() if name.startswith(WITHOUT)}
-        effect = {name: total - value for name, value in without.items()}
-        lead = {name: values[0] for name, values in known.items()}  # the first token decides which word it will be
-        measured = {
-            **{name: value for name, value in lead.items() if not name.startswith(WITHOUT)},
-            **{f"effect.{name}": value for name, value in effect.items()},
-            "log_probability": total,
-            "first_log_probability": log_probabilities[0],
+        effect = {
+            name.removeprefix(WITHOUT): total - float(column[places].sum())
+            for name, column in self.values.items()
+            if name.startswith(WITHOUT)
         }
-        seen, parts = self.calibration.seen(measured)
+        # the first token decides which word it will be
+        lead = {name: float(column[places[0]]) for name, column in self.values.items() if not name.startswith(WITHOUT)}
+        seen, parts = self.calibration.seen(features(total, effect, lead))
         rank = lead.get("lens.rank")
         return Grounding(
             seen=seen,
@@ -66,6 +67,19 @@ class Signals:
             focus=lead.get("focus"),
             parts=parts,
         )
+
+
+def features(log_probability: float, effect: Mapping[str, float], lead: Mapping[str, float]) -> dict[str, float]:
+    """The values that a calibration may weigh, by name, of a word and its first token."""
+    found = {"log_probability": log_probability, **{f"effect.{kind}": nats for kind, nats in effect.items()}}
+    if effect:
+        found["effect"] = effect[min(effect, key=lambda kind: (kind not in _WEIGHED, kind))]
+    for name, value in lead.items():
+        found[name] = value
+        head, _, last = name.rpartition(".")
+        if last in _LOGARITHMIC:
+            found[f"{head}.log_{last}"] = math.log(max(value, _LEAST))
+    return found
 
 
 def joined(groundings: Sequence[Grounding]) -> Grounding | None:

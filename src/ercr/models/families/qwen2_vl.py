@@ -150,6 +150,8 @@ def _tower_inputs(
 
 def _three_axes(sample: Prepared, length: int) -> Tensor:
     """Positions [3, length]: text advances on all three axes; image cells share a time and have row and column."""
+    if not sample.cells:
+        return torch.arange(length).expand(3, -1)
     rows, columns = sample.geometry.grid
     start = int(sample.visual[0])
     cells = torch.arange(rows * columns)

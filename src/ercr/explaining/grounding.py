@@ -1,0 +1,82 @@
+"""What tells seen words from guessed ones: signals of a batch of traces, from one more pass without the pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ercr.errors import InputError
+from ercr.explaining.describe import Measured
+from ercr.models.base import Adapter
+from ercr.trace import Trace, TraceRequest
+from ercr.trace.lens import Spelt, spelt
+from ercr.trace.without_picture import TEXT, without_picture
+from ercr.words.calibration import Calibration, calibration_for, find_calibration
+from ercr.words.grounding import WITHOUT
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """How words are told apart: what stands instead of the picture, and the calibration (None: the model's own).
+
+    The text alone is weighed; further ones (grey, black, noise) cost a whole pass each and are reported.
+    """
+
+    without: Sequence[str] = (TEXT,)
+    calibration: Calibration | str | os.PathLike[str] | None = None
+
+    def resolved(self, model: str) -> Calibration:
+        if isinstance(self.calibration, Calibration):
+            return self.calibration
+        return calibration_for(model) if self.calibration is None else find_calibration(self.calibration)
+
+
+def as_grounds(grounding: bool | str | Grounds) -> Grounds | None:
+    """Options from what a caller gave: whether at all, the name of a calibration, or all of them."""
+    if isinstance(grounding, Grounds):
+        return grounding
+    if isinstance(grounding, str):
+        return Grounds(calibration=grounding)
+    if not isinstance(grounding, bool):
+        raise InputError(
+            f"grounding must be True, False, the name of a calibration or Grounds(…), not {type(grounding).__name__}."
+        )
+    return Grounds() if grounding else None
+
+
+@torch.no_grad()
+def measure(
+    adapter: Adapter,
+    traces: Sequence[Trace],
+    requests: Sequence[TraceRequest],
+    grounds: Grounds,
+    calibration: Calibration,
+) -> list[Measured]:
+    """The signals of every answer's tokens [R], one more pass for the whole batch."""
+    answers = [trace.ids[trace.input_length :] for trace in traces]
+    values: list[dict[str, Tensor]] = [{} for _ in traces]
+    for kind, logs in without_picture(adapter, requests, answers, grounds.without).items():
+        for own, column in zip(values, logs, strict=True):
+            own[WITHOUT + kind] = column.float()
+    states = [trace.lens for trace in traces]
+    if all(one is not None for one in states):
+        found = spelt(adapter, cast("list[Tensor]", states), answers)
+        for own, one in zip(values, found, strict=True):
+            own |= _named(one)
+    return [Measured(own, calibration) for own in values]
+
+
+def _named(one: Spelt) -> dict[str, Tensor]:
+    return {
+        "lens.size": one.size,
+        "lens.last_rank": one.rank,
+        "lens.last_probability": one.probability,
+        "lens.rank": one.best_rank,
+        "lens.probability": one.best_probability,
+        "focus": one.focus,
+    }

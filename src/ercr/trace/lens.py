@@ -1,0 +1,129 @@
+"""How strongly visual tokens spell given words: rank, probability and size of a word's logit, over some layers.
+
+Logits over the whole vocabulary are computed only at the few visual tokens that spell a word most strongly. Which these
+are is found with the words' own logits and a sample of the vocabulary. Runs no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ercr.models.base import Adapter
+from ercr.trace.ranked import logits, vocabulary_size
+
+DEPTHS = (0.8, 0.9, 1.0)  # of the decoder; states there are read through the final norm
+_SAMPLE = 2048  # words that stand for the vocabulary
+_PLACES = 4  # visual tokens per word and layer at which all logits are computed
+_AT_ONCE = 2**24  # logits in memory at once
+
+
+def lens_layers(depth: int) -> tuple[int, ...]:
+    """The layers that are read, counted as Hugging Face counts hidden_states; the last is behind the final norm."""
+    return tuple(dict.fromkeys(max(1, round(share * depth)) for share in DEPTHS))
+
+
+@dataclass(frozen=True)
+class Spelt:
+    """How one word's token is spelt at the visual tokens, for all of an answer's tokens [R]."""
+
+    size: Tensor  # highest logit in the last layer, in standard deviations of the vocabulary's from their mean
+    probability: Tensor  # highest probability in the last layer
+    rank: Tensor  # best rank there, from 1
+    best_probability: Tensor  # over all layers
+    best_rank: Tensor
+    focus: Tensor  # 0..1: how far the best visual token stands out, after what the answer's words share was removed
+
+
+def spelt(adapter: Adapter, states: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Spelt]:
+    """For each sample the states [K, N, d] of its visual tokens behind the final norm, and the words' tokens [R]."""
+    sample = _vocabulary_sample(adapter, states[0].device)
+    return [_of_sample(adapter, one, words.to(one.device), sample) for one, words in zip(states, targets, strict=True)]
+
+
+def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor) -> Spelt:
+    layers, count = states.shape[:2]
+    wide = states.flatten(0, 1).to(torch.promote_types(states.dtype, torch.float32))  # [K * N, d]
+    rows = torch.cat([words, sample])
+    found = adapter.adjust(_own_logits(adapter, wide, rows)).view(layers, count, -1)
+    own, others = found[..., : len(words)], found[..., len(words) :]
+    likely = own - others.logsumexp(-1, keepdim=True)  # [K, N, R]
+    places = likely.topk(min(_PLACES, count), dim=1).indices  # [K, P, R]
+    rank, log_probability = _exactly(adapter, wide, own, places, words)
+    spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
+    return Spelt(
+        size=((own[-1] - middle[-1]) / spread[-1].clamp(min=1e-6)).amax(0),
+        probability=log_probability[-1].exp(),
+        rank=rank[-1],
+        best_probability=log_probability.amax(0).exp(),
+        best_rank=rank.amin(0),
+        focus=_focus(own[-1]),
+    )
+
+
+def _own_logits(adapter: Adapter, states: Tensor, rows: Tensor) -> Tensor:
+    """Logits [M, R] of some rows of the head."""
+    weight = adapter.unembedding_rows(rows).to(states)
+    bias = getattr(adapter.head, "bias", None)
+    return states @ weight.T if bias is None else states @ weight.T + bias[rows.to(bias.device)].to(states)
+
+
+def _exactly(adapter: Adapter, states: Tensor, own: Tensor, places: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    """Best rank [K, R] and highest log-probability [K, R] of each word over its places [K, P, R] in each layer."""
+    layers, count, _ = own.shape
+    flat = places + count * torch.arange(layers, device=places.device)[:, None, None]
+    wanted, at = torch.unique(flat, return_inverse=True)
+    total = own.new_empty(len(wanted))
+    higher = own.new_empty(len(wanted), len(words))
+    mine = own.reshape(-1, len(words))[wanted]
+    size = vocabulary_size(adapter)
+    step = max(1, _AT_ONCE // size)
+    for start in range(0, len(wanted), step):
+        part = slice(start, start + step)
+        every = adapter.adjust(logits(adapter, states[wanted[part]].to(_precision(adapter)))[:, :size].float())
+        total[part] = every.logsumexp(-1).to(total)
+        higher[part] = _ranks(every, mine[part].to(every)).to(higher)
+    rank, logs = higher[at], (mine - total[:, None])[at]  # [K, P, R, R]
+    each = torch.arange(len(words), device=rank.device)
+    return 1 + rank[..., each, each].amin(1), logs[..., each, each].amax(1)
+
+
+def _precision(adapter: Adapter) -> torch.dtype:
+    weight: Tensor | None = getattr(adapter.head, "weight", None)
+    return torch.float32 if weight is None or not weight.is_floating_point() else weight.dtype
+
+
+def _ranks(every: Tensor, mine: Tensor) -> Tensor:
+    """How many logits [M, V] lie above each of some values [M, R]; found in the sorted row, since words are several."""
+    ordered = every.sort(-1).values
+    return every.shape[-1] - torch.searchsorted(ordered, mine.contiguous(), right=True)
+
+
+def _focus(own: Tensor) -> Tensor:
+    """How compact each word's evidence is where earlier words do not explain it; `own` are logits [N, R] of words.
+
+    The mean map of the earlier words is fitted and taken away. Over the softmax of what is left, the entropy is 0 if
+    one visual token has all of it, and log N if all have the same: 1 - entropy / log N.
+    """
+    centred = own - own.mean(0)
+    before = centred.cumsum(1) - centred
+    slope = (centred * before).sum(0) / before.square().sum(0).clamp(min=1e-9)
+    shares = (centred - slope.clamp(min=0) * before).log_softmax(0)
+    entropy = -(shares.exp() * shares).sum(0)
+    return 1 - entropy / math.log(max(len(own), 2))
+
+
+@lru_cache(maxsize=8)
+def _drawn(size: int) -> Tensor:
+    drawn = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:_SAMPLE]
+    return drawn.sort().values
+
+
+def _vocabulary_sample(adapter: Adapter, device: torch.device) -> Tensor:
+    """Some tokens of the vocabulary, always the same ones for a model; all of a small vocabulary."""
+    return _drawn(vocabulary_size(adapter)).to(device)

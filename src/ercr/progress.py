@@ -28,12 +28,15 @@ class TimeLeft(ProgressColumn):
 
 
 @contextmanager
-def bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar over pictures; yields what is told how many more are done. One picture needs no bar."""
+def bar(total: int | None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar over pictures; yields what is told how many more are done. One picture needs no bar.
+
+    Without a total, it counts.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
     progress = Progress(*columns, console=console, transient=True)
-    progress.disable = not (shown and console.is_terminal and total > 1)
+    progress.disable = not (shown and console.is_terminal and total != 1)
     now = time.perf_counter()
     task = progress.add_task("pictures", total=total, began=now, moved=now, there=0)
     with progress:

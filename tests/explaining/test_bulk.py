@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import ercr
-from ercr.errors import InputError
-from ercr.explaining.bulk import Sizes
+from ercr.errors import ImageError, InputError
+from ercr.explaining.bulk import take_alike
+from ercr.explaining.sizes import Sizes
 from ercr.explaining.together import mapped, run
 from ercr.methods import resolve
 from ercr.models.chat import as_messages
-from ercr.models.packed import attend, group_segments
 from ercr.trace import TraceRequest, trace_samples
 from tests.tiny import MAKERS
 
@@ -44,6 +46,68 @@ def test_bulk_and_captured_runs_equal_single_ones(family, checkpoint, load):
     streamed = plain.stream(images[0], PROMPT, max_new_tokens=7)
     assert [step.id for step in streamed] == [t.id for t in single[0].text_tokens if t.kind == "answer"]
     same(streamed.explanation(), single[0])
+
+
+@pytest.mark.parametrize("method", ["ercr", "attention"])  # one that flows, and one that runs batch by batch
+@pytest.mark.parametrize("compiled", [False, True])
+def test_prompts_answers_and_lengths_mix_and_answers_that_end_make_room(method, compiled, checkpoint, load):
+    """More pictures than slots, prompts of many lengths, some answers given, others ending at different times."""
+    if compiled and method == "attention":
+        pytest.skip("captured passes are not used for it")
+    plain = load("qwen2_vl")
+    explainer = ercr.Explainer.from_pretrained(str(checkpoint("qwen2_vl")), compile=True) if compiled else plain
+    jobs = [
+        (image, f"{PROMPT}{' Really?' * (number % 3)}", "a dog and a cat" if number % 4 == 1 else None)
+        for number, image in enumerate(pictures() * 3)
+    ]
+    usual = plain.explain(*jobs[0][:2], method="cam", max_new_tokens=9)
+    options = {"max_new_tokens": 9, "generation": {"eos_token_id": [usual.text_tokens[-4].id]}, "method": method}
+    single = [plain.explain(image, prompt, answer=answer, **options) for image, prompt, answer in jobs]
+    assert len({len(one.text_tokens) - len(one.prompt_tokens) for one in single}) > 2
+    found = list(explainer.explain_iter(iter(jobs), batch_size=4, **options))
+    assert len(found) == len(jobs)
+    for one, other in zip(single, found, strict=True):
+        same(one, other)
+
+
+def test_a_pass_holds_samples_of_similar_lengths_and_the_oldest_first():
+    rng = np.random.default_rng(0)
+    lengths = [int(n) for n in rng.integers(20, 400, 40)]
+    waiting = [(at, SimpleNamespace(length=length)) for at, length in enumerate(lengths)]
+    order = []
+    while waiting:
+        oldest = min(at for at, _ in waiting)
+        taken = take_alike(waiting, 8, 1.15)
+        own = [one.length for _, one in taken]
+        assert oldest in [at for at, _ in taken]
+        assert len(own) <= 8
+        assert max(own) * len(own) <= 1.15 * sum(own)
+        order += [at for at, _ in taken]
+    assert sorted(order) == list(range(40))
+
+
+def test_what_cannot_be_read_is_raised_or_kept_in_its_place(load):
+    explainer, images = load("llava"), [*pictures()[:2], "no such picture.jpg", pictures()[2]]
+    found = list(explainer.explain_iter(images, PROMPT, method="cam", max_new_tokens=3, errors="keep", batch_size=2))
+    assert [isinstance(one, ImageError | InputError) for one in found] == [False, False, True, False]
+    same(found[3], explainer.explain(images[3], PROMPT, method="cam", max_new_tokens=3))
+    with pytest.raises((ImageError, InputError), match="no such picture"):
+        list(explainer.explain_iter(images, PROMPT, method="cam", max_new_tokens=3))
+
+
+def test_items_are_read_a_little_ahead_only(load):
+    explainer, read = load("llava"), []
+
+    def endless():
+        while True:
+            read.append(1)
+            yield pictures()[len(read) % 5]
+
+    coming = explainer.explain_iter(endless(), PROMPT, method="cam", max_new_tokens=2, batch_size=2)
+    for _ in range(9):
+        next(coming)
+    coming.close()
+    assert len(read) < 30
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava", "internvl"])
@@ -78,19 +142,6 @@ def test_suppressed_tokens_are_excluded_as_generate_excludes_them(compiled, chec
     assert not set(expected) & set(usual[:4])
 
 
-def test_attention_in_groups_equals_attention_piece_by_piece():
-    torch.manual_seed(0)
-    for lengths in ((5, 5, 5), (3, 7), (4, 2, 4, 2, 6), (1,)):
-        q, k, v = torch.randn(3, sum(lengths), 2, 8).unbind(0)
-        groups = group_segments(lengths, torch.device("cpu"))
-        parts = [
-            torch.nn.functional.scaled_dot_product_attention(*(t.transpose(0, 1) for t in part), scale=0.3)
-            for part in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
-        ]
-        expected = torch.cat([part.transpose(0, 1).flatten(1) for part in parts])
-        torch.testing.assert_close(attend(q, k, v, groups, 0.3), expected)
-
-
 @pytest.mark.parametrize("spec", ["cam", "tam", "ercr", "ercr:context=tam,normalize=joint", "ercr:views=1"])
 def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
     method, settings = resolve(spec)
@@ -115,8 +166,10 @@ def test_a_method_on_many_traces_at_once_equals_one_by_one(spec, load):
 def test_8_bit_pixels_are_normalised_to_the_official_numbers(family, load):
     adapter = load(family).adapter
     for image in pictures()[1:4]:
-        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter._uint8)]
-        views = [a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter._uint8), prepared, strict=True)]
+        prepared = [a.prepare(image, as_messages(PROMPT)) for a in (adapter, adapter.on_cpu_in_8_bits)]
+        views = [
+            a.view(image, p, 0.75, "pad") for a, p in zip((adapter, adapter.on_cpu_in_8_bits), prepared, strict=True)
+        ]
         for official, raw in (prepared, views):
             assert raw.pixels["pixel_values"].dtype == torch.uint8
             expected, found = (adapter.pack([one], 0).pixels["pixel_values"] for one in (official, raw))
@@ -129,7 +182,9 @@ def test_8_bit_pixels_are_normalised_before_the_models_own_generate(family, load
     explainer, images = load(family), pictures()[:3]
     options = {"max_new_tokens": 5, "generation": {"min_new_tokens": 4}}  # which our own greedy loop leaves to generate
     single = [explainer.explain(image, PROMPT, **options) for image in images]
-    monkeypatch.setattr(type(explainer.adapter), "for_bulk", property(lambda adapter: adapter._uint8))  # as on a GPU
+    monkeypatch.setattr(
+        type(explainer.adapter), "for_bulk", property(lambda adapter: adapter.on_cpu_in_8_bits)
+    )  # as on a GPU
     for one, other in zip(single, explainer.explain_batch(images, PROMPT, batch_size=2, **options), strict=True):
         same(one, other)
 

@@ -23,12 +23,12 @@ def explainer(load):
     return load("qwen2_vl")
 
 
-def test_every_batch_is_reported(explainer):
+def test_every_picture_is_reported(explainer):
     pictures = [Image.new("RGB", (56, 56), colour) for colour in ("red", "green", "blue")]
     counts: list[int] = []
     options = {"methods": ["cam"], "answers": ["a"] * 3, "batch_size": 2}
     explainer.explain_many(pictures, done=counts.append, **options)
-    assert counts == [2, 1]
+    assert sum(counts) == 3
 
 
 def test_a_bar_is_shown_in_a_terminal_only(explainer, monkeypatch):

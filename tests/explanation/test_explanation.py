@@ -112,6 +112,7 @@ def test_saving_and_loading_gives_everything_back(explanation, tmp_path):
         "attention",
         "dtype",
         "image_backend",
+        "image_device",
     } <= facts.keys()
     assert back.to_html() == explanation.to_html()
 

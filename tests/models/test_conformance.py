@@ -302,8 +302,8 @@ def test_a_layer_outside_the_model_is_refused(load, picture):
 
 def test_options_that_would_mix_answers_up_are_refused(load, picture, monkeypatch):
     explainer = load("llava")
-    with pytest.raises(InputError, match="every image"):
-        explainer.explain_batch([picture, picture], PROMPT, answers=["a dog", None])
+    with pytest.raises(InputError, match="2 prompts and answers"):
+        explainer.explain_batch([picture, picture], PROMPT, answers=["a dog"])
     with pytest.raises(InputError, match="num_return_sequences"):
         explainer.explain(picture, PROMPT, generation={"num_return_sequences": 2, "do_sample": True})
 

@@ -14,6 +14,7 @@ from ercr.errors import InputError
 from ercr.models.base import Prepared
 from ercr.models.chat import as_messages
 from ercr.trace import Needs, TraceRequest, record, trace_samples
+from ercr.trace.speaking import Said
 from ercr.trace.tokens import cut_answer, pad_token
 
 ANSWERS = ["a dog", "a photo of a dog and a cat on a sofa .", "red"]
@@ -120,8 +121,8 @@ def test_states_recorded_while_generating_are_those_of_the_finished_answers(
 def test_answers_are_read_again_only_if_generate_ran_other_positions(
     adapter, prepared, picture, monkeypatch, generation, again
 ):
-    read, passes = record._read_answers, []
-    monkeypatch.setattr(record, "_read_answers", lambda *given: passes.append(1) or read(*given))
+    read, passes = record.read_answers, []
+    monkeypatch.setattr(record, "read_answers", lambda *given: passes.append(1) or read(*given))
     options = {"max_new_tokens": 4, "do_sample": False, "suppress_tokens": [adapter.image_token_id], **generation}
     trace_samples(adapter, [TraceRequest(picture, p) for p in prepared], Needs(), options)
     assert len(passes) == again
@@ -261,21 +262,34 @@ def test_compiled_passes_are_used_where_the_last_layer_is_read(adapter, prepared
     asked = []
 
     class Captured:
-        def generate(self, batch, limit, ends):
-            asked.append((limit, ends))
-            tokens = torch.tensor([[5, 6, 2, -1], [7, -1, -1, -1]])
-            length = batch.ids.shape[1] + tokens.shape[1] - 1
-            return tokens, torch.arange(2.0 * length * 64, dtype=torch.float64).view(2, length, 64)
+        def speaking(self, rows, limit, ends):
+            asked.append((rows, limit, ends))
+            return self
+
+        def begin(self, batch, names):
+            answers = torch.tensor([5, 6, 2]), torch.tensor([7])
+            states = torch.arange(2.0 * (batch.ids.shape[1] + 3) * 64, dtype=torch.float64).view(2, -1, 64)
+            self.said = [
+                Said(name, answer, states[name, batch.offsets[name] :][: lengths[name] + len(answer) - 1])
+                for name, answer in zip(names, answers, strict=True)
+            ]
+
+        def advance(self):
+            return [self.said.pop()]  # one after the other, the last one first
+
+        def done(self, speaking):
+            asked.append("done")
 
         def forward(self, batch):
             asked.append("forward")
             return torch.zeros(*batch.ids.shape, 64, dtype=torch.float64)
 
+    lengths = [len(p.input_ids) for p in prepared[:2]]
     monkeypatch.setattr(adapter, "compiled", Captured(), raising=False)
     samples = [TraceRequest(picture, p) for p in prepared[:2]]
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": [2]}
     traces = trace_samples(adapter, samples, Needs(scales=(0.5, 1.0)), options)
-    assert asked == [(4, [2]), "forward"]
+    assert asked == [(2, 4, [2]), "done", "forward"]
     assert [trace.ids[trace.input_length :].tolist() for trace in traces] == [[5, 6, 2], [7]]
     longest = max(len(p.input_ids) for p in prepared[:2])
     for row, (trace, sample) in enumerate(zip(traces, prepared, strict=False)):

@@ -14,9 +14,10 @@ from PIL import Image
 
 from ercr.benchmark import public_tam
 from ercr.benchmark.measure import Cost, device_time, operations, passes, time_of, together
-from ercr.explaining.bulk import BatchSize, Ready
+from ercr.explaining.bulk import Ready
 from ercr.explaining.decoding import decoding
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.sizes import BatchSize
 from ercr.explanation import Explanation
 from ercr.image.images import load_image
 from ercr.methods import resolve

@@ -14,7 +14,7 @@ from ercr.datasets.sample import Sample
 from ercr.errors import InputError, choose
 from ercr.evaluate.plan import Plan, from_options
 from ercr.evaluate.run import Run
-from ercr.explaining.bulk import BatchSize
+from ercr.explaining.sizes import BatchSize
 from ercr.methods.lists import split_methods
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ercr.errors import ErcrError, InputError, missing
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done
-from ercr.explaining.bulk import BatchSize
+from ercr.explaining.sizes import BatchSize
 
 if TYPE_CHECKING:
     from ercr.evaluate.worker import Worker

@@ -9,8 +9,8 @@ from ercr.datasets.sample import Sample
 from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
 from ercr.evaluate.worker import Done, Worker
-from ercr.explaining.bulk import BatchSize
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.sizes import BatchSize
 
 
 def run_here(

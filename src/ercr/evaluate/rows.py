@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ercr.datasets.sample import Sample
 from ercr.errors import ErcrError
 from ercr.evaluate.plan import Plan
-from ercr.explaining.bulk import Sizes
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.sizes import Sizes
 from ercr.explanation import Explanation, Token
 from ercr.metrics.answers import score_answer
 from ercr.metrics.faithfulness import curves

@@ -15,8 +15,8 @@ from ercr.errors import InputError
 from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
-from ercr.explaining.bulk import BatchSize, Sizes
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explanation import Explanation
 from ercr.methods.registry import resolve
 from ercr.metrics.protocol import Protocol

@@ -1,24 +1,36 @@
-"""Bulk runs: images are prepared in background threads and batched by shape; results keep the given order."""
+"""Bulk runs: pictures are prepared in background threads and run together, by cost and not by shape.
+
+Samples of different lengths share a pass, so far as little of it is padding. An answer that ends makes room for another
+sample while others still speak. What runs together depends on the samples and the sizes alone, never on timing, so the
+same call gives the same numbers. Results come as soon as they are there; `ordered` brings them into the given order.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from ercr.errors import InputError
+from ercr.explaining.sizes import Sizes
 from ercr.image.images import LoadedImage
 from ercr.models.base import Adapter, Prepared
 from ercr.trace import TraceRequest
-from ercr.trace.memory import in_halves
+from ercr.trace.flow import Flow
+from ercr.trace.memory import free_memory, out_of_memory
+from ercr.trace.record import SampleRun
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# starts the last steps of samples that have ended; what it returns waits for them and gives the results
+Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Sequence[Result]]]
+_MOST_THREADS = 8  # that prepare pictures; more of them would hinder each other
+_CHOICE = 3  # passes' worth of samples from which those of a pass are chosen
+_WASTE = 1.15  # tokens of a pass with its padding, at most so many times those without
 
 
 @dataclass(frozen=True)
@@ -27,107 +39,282 @@ class Ready:
 
     image: LoadedImage
     request: TraceRequest
+    there: Any = None  # an event of the device, after which the pictures lie on it; None if they always do
+
+    def arrive(self) -> None:
+        """Let the device's current stream wait for the pictures, which another stream has prepared."""
+        if self.there is None:
+            return
+        stream = torch.cuda.current_stream()
+        stream.wait_event(self.there)
+        for part in (self.request.prepared, *self.request.views.values()):
+            for value in part.pixels.values():
+                if isinstance(value, torch.Tensor) and value.is_cuda:
+                    value.record_stream(stream)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt, and of the answer if it is given."""
+        answer = self.request.answer
+        return len(self.request.prepared.input_ids) + (0 if answer is None else len(answer))
+
+    @property
+    def prepared_on(self) -> str:
+        """The kind of device that resized the image."""
+        pixels = self.request.prepared.pixels.values()
+        return next((value.device.type for value in pixels if isinstance(value, torch.Tensor)), "cpu")
 
 
-BatchSize = int | Literal["auto"]
-Shape = tuple[tuple[int | tuple[int, ...], ...], ...]
-_TRIAL = 4  # size of the first batch, from whose memory the size of the others is computed
-_MAX_BATCH = 256
-_SHARE = 0.7  # share of the free memory that a batch may take
+Waiting = tuple[int, Ready]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A sample that could not be prepared, and why."""
+
+    error: Exception
+
+
+class Ahead(Generic[Item]):
+    """Prepares items in background threads, a bounded number ahead; they come in their order.
+
+    What cannot be prepared is raised, or with `keep` set aside.
+    """
+
+    def __init__(self, items: Iterable[Item], prepare: Callable[[Item], Ready], keep: bool = False) -> None:
+        workers = min(_MOST_THREADS, max(1, (os.cpu_count() or 2) - 1))
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ercr-prepare")
+        self._prepare, self._keep = prepare, keep
+        self._lost: list[tuple[int, Lost]] = []
+        self._coming = iter(enumerate(items))
+        self._pending: deque[tuple[int, Future[Ready]]] = deque()
+        self._more = True
+
+    def take(self, count: int, ahead: int) -> list[Waiting]:
+        """The next `count` items, or what is left of them; so many more are then being prepared."""
+        self._start(count + ahead)
+        found = list[Waiting]()
+        while len(found) < count and self._pending:
+            index, future = self._pending[0]
+            error = future.exception()
+            if error is None:
+                found.append((index, future.result()))
+            elif self._keep and isinstance(error, Exception):
+                self._lost.append((index, Lost(error)))
+            else:
+                raise error
+            self._pending.popleft()
+            self._start(count - len(found) + ahead)
+        return found
+
+    def lost(self) -> list[tuple[int, Lost]]:
+        """What was set aside since the last call."""
+        found, self._lost = self._lost, []
+        return found
+
+    def _start(self, count: int) -> None:
+        while self._more and len(self._pending) < count:
+            coming = next(self._coming, None)
+            if coming is None:
+                self._more = False
+            else:
+                self._pending.append((coming[0], self._pool.submit(self._prepare, coming[1])))
+
+    def close(self) -> None:
+        for _, future in self._pending:
+            future.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def in_batches(
-    items: Sequence[Item],
+    items: Iterable[Item],
     prepare: Callable[[Item], Ready],
-    run: Callable[[Sequence[Ready]], list[Result]],
+    run: Callable[[Sequence[Ready]], Sequence[Result]],
     sizes: Sizes,
-    done: Callable[[int], None] = lambda count: None,
-) -> list[Result]:
-    """Run all items in batches of equal shapes; `prepare` is called in background threads, ahead of `run`.
+    keep: bool = False,
+) -> Iterator[tuple[int, Result | Lost]]:
+    """Run items in batches of similar lengths, each until its last answer has ended."""
+    ahead, waiting = Ahead(items, prepare, keep), list[Waiting]()
+    try:
+        while True:
+            waiting += ahead.take(max(0, _CHOICE * sizes.size - len(waiting)), sizes.size)
+            yield from ahead.lost()
+            if not waiting:
+                return
+            batch = take_alike(waiting, sizes.size, _WASTE)
+            for _, ready in batch:
+                ready.arrive()
+            results = sizes.run(lambda part: list(run(part)), [ready for _, ready in batch])
+            yield from zip([index for index, _ in batch], results, strict=True)
+    finally:
+        ahead.close()
 
-    `done` is called with the number of items of each batch.
-    """
-    results: dict[int, Result] = {}
-    for batch in _grouped(items, prepare, sizes):
-        indices, ready = zip(*batch, strict=True)
-        results.update(zip(indices, sizes.run(run, ready), strict=True))
-        done(len(batch))
-    return [results[index] for index in range(len(items))]
+
+def in_flow(
+    items: Iterable[Item],
+    prepare: Callable[[Item], Ready],
+    start: Callable[[int], Flow],
+    finish: Finish[Result],
+    sizes: Sizes,
+    packed: bool = False,
+    keep: bool = False,
+) -> Iterator[tuple[int, Result | Lost]]:
+    """Run items so that samples begin as others end; `start(rows)` makes the flow. `packed` passes need no padding."""
+    ahead = Ahead(items, prepare, keep)
+    work = _Work(ahead, start, finish, sizes, None if packed else _WASTE)
+    try:
+        yield from work.results()
+    finally:
+        ahead.close()
+        work.close()
 
 
-def _grouped(
-    items: Sequence[Item], prepare: Callable[[Item], Ready], sizes: Sizes
-) -> Iterator[list[tuple[int, Ready]]]:
-    """Batches of prepared items with their indices: the fullest shape first, as soon as it fills a batch."""
-    waiting: dict[Shape, list[tuple[int, Ready]]] = {}
-    workers = min(16, max(1, (os.cpu_count() or 2) - 1))
-    with ThreadPoolExecutor(workers, thread_name_prefix="ercr-prepare") as pool:
-        pending: deque[tuple[int, Future[Ready]]] = deque()
-        queue = iter(enumerate(items))
+class _Work(Generic[Item, Result]):
+    """The samples of a flow: those that wait, those that are in it, and those that have ended."""
+
+    def __init__(
+        self,
+        ahead: Ahead[Item],
+        start: Callable[[int], Flow],
+        finish: Finish[Result],
+        sizes: Sizes,
+        waste: float | None,
+    ) -> None:
+        self._ahead, self._start, self._finish, self._sizes, self._waste = ahead, start, finish, sizes, waste
+        self._waiting: list[Waiting] = []
+        self._inside: dict[int, Ready] = {}
+        self._ended: list[tuple[int, Ready, SampleRun]] = []
+        self._later: deque[tuple[list[int], Callable[[], Sequence[Result]]]] = deque()
+        self._flow: Flow | None = None
+        self._rows = 1  # of the flow
+
+    def results(self) -> Iterator[tuple[int, Result | Lost]]:
+        while self._fill():
+            yield from self._ahead.lost()
+            if self._room():
+                self._begin()
+                yield from self._found()  # while the device reads prompts, the host finishes what ended before
+            else:
+                self._advance()
+                if len(self._ended) >= self._sizes.chunk or not self._inside:
+                    self._close_off()
+        yield from self._ahead.lost()
+        self._close_off()
+        yield from self._found()
+
+    def close(self) -> None:
+        if self._flow is not None:
+            self._flow.stop()
+
+    def _fill(self) -> bool:
+        """Let so many samples wait that a pass can be chosen from them; False when all have come and gone."""
+        if not self._waiting and not self._inside:
+            self._waiting += self._ahead.take(self._sizes.chunk, self._sizes.chunk)
+        return bool(self._waiting or self._inside)
+
+    def _room(self) -> bool:
+        """Whether samples should begin now: some wait, and there is room for a whole pass of them."""
+        if self._flow is None:
+            if not self._waiting:
+                return False
+            self._flow = self._start(self._sizes.rows(self._waiting[0][1].length))
+            self._rows = self._flow.free
+        chunk = min(self._sizes.chunk, self._rows)
+        wanted = (1 if self._waste is None else _CHOICE) * chunk
+        if len(self._waiting) < wanted:
+            self._waiting += self._ahead.take(wanted - len(self._waiting), chunk)
+        return 0 < min(len(self._waiting), chunk) <= self._flow.free
+
+    def _begin(self) -> None:
+        assert self._flow is not None
+        batch = dict(take_alike(self._waiting, min(self._sizes.chunk, self._flow.free), self._waste))
+        requests = {index: ready.request for index, ready in batch.items()}
+        for ready in batch.values():
+            ready.arrive()
+        flow = self._flow
         try:
-            while True:
-                while len(pending) < 2 * sizes.size and (upcoming := next(queue, None)) is not None:
-                    pending.append((upcoming[0], pool.submit(prepare, upcoming[1])))
-                if not pending:
-                    break
-                index, future = pending.popleft()
-                ready = future.result()
-                waiting.setdefault(_shape(ready.request), []).append((index, ready))
-                fullest = max(waiting, key=lambda shape: len(waiting[shape]))
-                if len(waiting[fullest]) >= sizes.size or sum(map(len, waiting.values())) >= 4 * sizes.size:
-                    yield waiting.pop(fullest)
-            for rest in waiting.values():
-                for start in range(0, len(rest), sizes.size):
-                    yield rest[start : start + sizes.size]
-        finally:
-            for _, future in pending:
-                future.cancel()
+            self._sizes.measured(lambda: flow.begin(requests), len(batch))
+        except Exception as error:
+            if not out_of_memory(error) or (len(batch) == 1 and not self._inside):
+                raise
+            self._smaller(len(batch), batch)
+            return
+        self._inside |= batch
+
+    def _advance(self) -> None:
+        assert self._flow is not None
+        try:
+            over = self._flow.advance()
+        except Exception as error:
+            if not out_of_memory(error) or len(self._inside) == 1:
+                raise
+            self._smaller(len(self._inside), {})
+            return
+        self._ended += [(index, self._inside.pop(index), run) for index, run in over]
+
+    def _smaller(self, count: int, batch: dict[int, Ready]) -> None:
+        """Memory ran out: the samples that have not ended wait again, and fewer of them share a pass from now on."""
+        assert self._flow is not None
+        again = {index: self._inside.pop(index) for index in self._flow.unfinished}
+        self._flow.stop()
+        self._flow = None
+        self._waiting = sorted([*self._waiting, *again.items(), *batch.items()], key=lambda one: one[0])
+        free_memory()
+        self._sizes.smaller((count + 1) // 2)
+
+    def _close_off(self) -> None:
+        """Start the last steps of all samples that have ended."""
+        if not self._ended:
+            return
+        indices, pairs = [index for index, _, _ in self._ended], [(ready, run) for _, ready, run in self._ended]
+        self._ended = []
+        self._later.append((indices, self._finish(pairs)))
+
+    def _found(self) -> Iterator[tuple[int, Result]]:
+        while self._later:
+            indices, results = self._later.popleft()
+            yield from zip(indices, results(), strict=True)
 
 
-def _shape(request: TraceRequest) -> Shape:
-    """The shapes that all samples of a batch share, so that no prompt is padded."""
-    parts = (request.prepared, *request.views.values())
-    return tuple(
-        (len(p.input_ids), *(tuple(t.shape) for t in p.pixels.values() if isinstance(t, torch.Tensor))) for p in parts
-    )
+def take_alike(waiting: list[Waiting], count: int, waste: float | None) -> list[Waiting]:
+    """Remove from those that wait the one that came first, and others of nearly its length, in their order.
 
-
-class Sizes:
-    """The batch size: computed from the free memory, and halved when memory runs out.
-
-    Pass the same object to several calls of an explainer's methods to keep the size that was found.
+    With `waste`, a pass over them takes at most so many times the tokens that it would take without padding.
     """
+    if waste is None or len(waiting) <= 1:
+        taken, waiting[:] = waiting[:count], waiting[count:]
+        return taken
+    order = sorted(range(len(waiting)), key=lambda at: (waiting[at][1].length, waiting[at][0]))
+    oldest = min(range(len(waiting)), key=lambda at: waiting[at][0])
+    low = high = order.index(oldest)
+    own = total = longest = waiting[oldest][1].length
+    while high - low + 1 < count:
+        below = waiting[order[low - 1]][1].length if low else None
+        above = waiting[order[high + 1]][1].length if high + 1 < len(order) else None
+        if below is None and above is None:
+            break
+        down = above is None or (below is not None and own - below <= above - own)
+        added = below if down else above
+        assert added is not None
+        if max(longest, added) * (high - low + 2) > waste * (total + added):
+            break
+        total, longest = total + added, max(longest, added)
+        low, high = (low - 1, high) if down else (low, high + 1)
+    chosen = set(order[low : high + 1])
+    taken = sorted((waiting[at] for at in chosen), key=lambda one: one[0])
+    waiting[:] = [one for at, one in enumerate(waiting) if at not in chosen]
+    return taken
 
-    def __init__(self, size: BatchSize, adapter: Adapter) -> None:
-        if size != "auto" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InputError(f"batch_size must be a whole number of at least 1, or 'auto', not {size!r}.")
-        self._device = adapter.device
-        self._trial = size == "auto" and self._device.type == "cuda"
-        self.size = _TRIAL if self._trial else 8 if size == "auto" else int(size)
 
-    def run(self, function: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
-        """Call the function with a batch; if memory runs out, with its halves, and keep later batches that small."""
-        return in_halves(lambda part: self._measured(function, part), batch, self._smaller)
-
-    def _measured(self, function: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
-        """The results of a batch; the memory that the first batch took decides how large the others are."""
-        if not self._trial:
-            return function(batch)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        before = torch.cuda.memory_allocated(self._device)
-        results = function(batch)
-        self._set_size((torch.cuda.max_memory_allocated(self._device) - before) / len(batch))
-        return results
-
-    def _smaller(self, half: int) -> None:
-        self._trial, self.size = False, max(1, min(self.size, half))
-
-    def _set_size(self, each: float) -> None:
-        """Set the size from the memory that one sample of the first batch took."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        self._trial = False
-        self.size = int(max(1, min(_MAX_BATCH, _SHARE * free / max(each, 1.0))))
+def ordered(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Results in the order of their indices, each as soon as all before it are there."""
+    held: dict[int, Result] = {}
+    following = 0
+    for index, result in results:
+        held[index] = result
+        while following in held:
+            yield held.pop(following)
+            following += 1
 
 
 def ready_to_copy(prepared: Prepared, adapter: Adapter) -> Prepared:
@@ -137,7 +324,7 @@ def ready_to_copy(prepared: Prepared, adapter: Adapter) -> Prepared:
     precision = adapter.model.dtype
     pixels = {
         key: (value.to(precision) if value.is_floating_point() else value).pin_memory()
-        if isinstance(value, torch.Tensor)
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu"
         else value
         for key, value in prepared.pixels.items()
     }

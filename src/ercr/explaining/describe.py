@@ -69,6 +69,7 @@ class Explained:
     result: Result
     candidates: Candidates | None = None
     signals: Measured | None = None
+    prepared_on: str = "cpu"  # the kind of device that resized the image
 
     def tensors(self) -> Tensors:
         """All tensors that an explanation needs, in groups."""
@@ -190,6 +191,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
         "device": adapter.device.type,
         "attention": getattr(model.config, "_attn_implementation", None),
         "image_backend": adapter.image_backend,
+        "image_device": job.prepared_on,
         "method": job.method.name,
         "unit": job.method.unit,
         "settings": asdict(job.settings),

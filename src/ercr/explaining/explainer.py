@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ercr.errors import InputError
-from ercr.explaining.bulk import BatchSize, Sizes
+from ercr.errors import InputError, choose
+from ercr.explaining.bulk import Lost, ordered
 from ercr.explaining.decoding import decoding
 from ercr.explaining.describe import Explained, describe
 from ercr.explaining.grounding import Grounds, as_grounds
-from ercr.explaining.runs import Answer, Extras, Runs, needs_cells
+from ercr.explaining.runs import Answer, Extras, Runs, as_job
+from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.streaming import Stream
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
@@ -122,7 +123,7 @@ class Explainer:
         """
         options = decoding(max_new_tokens, generation)
         chosen, extras = resolve(method, **switches), Extras(candidates, as_grounds(grounding))
-        ready = self.runs.ready(image, prompt, answer, needs_cells([chosen]))
+        ready = self.runs.ready_alone(image, prompt, answer, [chosen])
         return self.runs.explain([ready], [chosen], options, extras)[0][0]
 
     def check(
@@ -163,7 +164,7 @@ class Explainer:
         """Explain one answer by several methods, with as few runs of the model as possible."""
         resolved = [resolve(method) for method in methods]
         options = decoding(max_new_tokens, generation)
-        ready = self.runs.ready(image, prompt, answer, needs_cells(resolved))
+        ready = self.runs.ready_alone(image, prompt, answer, resolved)
         return self.runs.explain([ready], resolved, options, Extras(candidates, as_grounds(grounding)))[0]
 
     def explain_many(
@@ -238,6 +239,33 @@ class Explainer:
             found = self.runs.in_batches(images, prompts, answers, resolved, options, batch_size, done, extras)
         return [row[0] for row in found]
 
+    def explain_iter(
+        self,
+        items: Iterable[Any],
+        prompt: str | Sequence[Message] = DEFAULT_PROMPT,
+        *,
+        method: str = "ercr",
+        max_new_tokens: int = 256,
+        generation: Generation | None = None,
+        batch_size: BatchSize | Sizes = "auto",
+        errors: Literal["raise", "keep"] = "raise",
+        grounding: bool | str | Grounds = False,
+        progress: bool = True,
+        **switches: Any,
+    ) -> Iterator[Explanation | Exception]:
+        """Iterate over the explanations of any number of images, in their order, with bounded memory.
+
+        `items` are images, pairs (image, prompt), triples (image, prompt, answer), or dicts with these names; they are
+        read a little ahead of the model. With `errors="keep"`, an image that cannot be read comes as its exception.
+        """
+        choose("errors", errors, "raise", "keep")
+        resolved, options = [resolve(method, **switches)], decoding(max_new_tokens, generation)
+        jobs = (as_job(item, prompt) for item in items)
+        extras = Extras(grounding=as_grounds(grounding))
+        found = self.runs.each(jobs, resolved, options, batch_size, extras, errors == "keep")
+        total = len(items) if isinstance(items, Sized) else None
+        return _shown(ordered(found), total, progress)
+
     @without_gradients
     def stream(
         self,
@@ -270,6 +298,16 @@ class Explainer:
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
         return Stream(self.adapter, ready.request, chosen, settings, options, finish, lens=grounds is not None)
+
+
+def _shown(
+    results: Iterator[list[Explanation] | Lost], total: int | None, progress: bool
+) -> Iterator[Explanation | Exception]:
+    """The only explanation of each image, or why there is none, while a bar shows how many there are."""
+    with bar(total, shown=progress) as done:
+        for result in results:
+            done(1)
+            yield result.error if isinstance(result, Lost) else result[0]
 
 
 def _default_name() -> str:

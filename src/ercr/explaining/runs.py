@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.bulk import BatchSize, Ready, Sizes, in_batches, ready_to_copy
+from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
+from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
 from ercr.image.images import ImageLike, load_image
+from ercr.image.on_device import DevicePicture
 from ercr.methods.base import Method, Settings
 from ercr.models.base import Adapter
 from ercr.models.chat import Message, as_messages
 from ercr.trace import Needs, Trace, TraceRequest, trace_samples
-from ercr.trace.grad_mode import without_gradients
+from ercr.trace.flow import Flow, flows, packs
+from ercr.trace.grad_mode import each_without_gradients, without_gradients
 from ercr.trace.greedy import Generation
+from ercr.trace.record import SampleRun, assemble
 from ercr.zoo import locate, packaged
 
 Chosen = tuple[Method, Settings]  # a method and its settings
 Answer = str | Sequence[int]  # text, or token ids
+Job = tuple[
+    ImageLike, "str | Sequence[Message]", "Answer | None"
+]  # an image, its prompt, and its answer if it is given
 
 
 @dataclass(frozen=True)
@@ -57,18 +68,26 @@ class Runs:
         """An image with its request; views that `ahead` needs are prepared now, the others when the model is run."""
         loaded = load_image(image)
         adapter = self.adapter.for_bulk if ahead else self.adapter
-        prepared = adapter.prepare(loaded.rgb, as_messages(prompt), cells)
+        shown = DevicePicture.of(loaded.rgb, adapter.device) if adapter.takes_device_pictures else loaded.rgb
+        prepared = adapter.prepare(shown, as_messages(prompt), cells)
         request = TraceRequest(loaded.rgb, prepared, self._answer(answer))
         if not ahead:
             return Ready(loaded, request)
-        loaded.sha256()  # cached here, so that it is not computed while the device waits
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
         views = {
-            scale: ready_to_copy(adapter.view(loaded.rgb, request.prepared, scale, kind), adapter)
+            scale: ready_to_copy(adapter.view(shown, request.prepared, scale, kind), adapter)
             for scale, kind in sorted(kinds)
             if len({k for s, k in kinds if s == scale}) == 1
         }
         return Ready(loaded, replace(request, prepared=ready_to_copy(request.prepared, adapter), views=views))
+
+    def ready_alone(
+        self, image: ImageLike, prompt: str | Sequence[Message], answer: Answer | None, resolved: Sequence[Chosen]
+    ) -> Ready:
+        """An image to explain by itself; on a GPU, the device prepares it and its views."""
+        on_gpu = self.adapter.device.type == "cuda"
+        ahead = [method.needs(settings) for method, settings in resolved] if on_gpu else []
+        return self.ready(image, prompt, answer, needs_cells(resolved), ahead)
 
     def _answer(self, answer: Answer | None) -> Tensor | None:
         if answer is None:
@@ -86,29 +105,52 @@ class Runs:
         self, batch: Sequence[Ready], resolved: Sequence[Chosen], options: Generation, extras: Extras = _NOTHING
     ) -> list[list[Explanation]]:
         """Explain one batch by several methods: `[image][method]`. All methods explain the answer of the first run."""
+        groups = _groups(resolved, extras)
+        traces = trace_samples(self.adapter, [ready.request for ready in batch], groups[0][0], options)
+        jobs = self._jobs(batch, traces, groups, resolved, options, extras)
+        return self._described(jobs, len(batch), len(resolved))
+
+    def _jobs(
+        self,
+        batch: Sequence[Ready],
+        traces: Sequence[Trace],
+        groups: Sequence[tuple[Needs, list[int]]],
+        resolved: Sequence[Chosen],
+        options: Generation,
+        extras: Extras,
+    ) -> dict[tuple[int, int], Explained]:
+        """All methods on a batch, by sample and method; `traces` are those of the first group of needs."""
         others = self._candidates(extras, resolved)
         jobs: dict[tuple[int, int], Explained] = {}
         measured: list[Measured] | list[None] = [None] * len(batch)
-        requests = [ready.request for ready in batch]
-        for group, (needs, members) in enumerate(_shared([method.needs(settings) for method, settings in resolved])):
-            first = group == 0 and extras.grounding is not None
-            traces = trace_samples(self.adapter, requests, replace(needs, lens=first), options)
-            if first:
-                measured = self.measure(traces, requests, extras.grounding or Grounds())
-            requests = [
-                replace(request, answer=trace.ids[trace.input_length :])
-                for request, trace in zip(requests, traces, strict=True)
-            ]
+        for needs, members in groups:
+            if members == groups[0][1]:
+                if extras.grounding is not None:
+                    measured = self.measure(traces, [ready.request for ready in batch], extras.grounding)
+            else:
+                requests = [
+                    replace(ready.request, answer=trace.ids[trace.input_length :])
+                    for ready, trace in zip(batch, traces, strict=True)
+                ]
+                traces = trace_samples(self.adapter, requests, needs, options)
             for index in members:
                 method, settings = resolved[index]
                 found = run_all(method, settings, traces)
                 for row, (trace, ready, parts) in enumerate(zip(traces, batch, found, strict=True)):
                     generated = options if ready.request.answer is None else None
-                    extra = others(method, settings, trace), measured[row]
-                    jobs[row, index] = Explained(ready.image, trace, method, settings, generated, *parts, *extra)
-        places = [(row, index) for row in range(len(batch)) for index in range(len(resolved))]
+                    instead = others(method, settings, trace)
+                    jobs[row, index] = Explained(
+                        *(ready.image, trace, method, settings, generated, *parts),
+                        candidates=instead,
+                        signals=measured[row],
+                        prepared_on=ready.prepared_on,
+                    )
+        return jobs
+
+    def _described(self, jobs: dict[tuple[int, int], Explained], rows: int, methods: int) -> list[list[Explanation]]:
+        places = [(row, index) for row in range(rows) for index in range(methods)]
         made = iter(describe(self.adapter, self.name, self.revision, [jobs[place] for place in places]))
-        return [[next(made) for _ in resolved] for _ in batch]
+        return [[next(made) for _ in range(methods)] for _ in range(rows)]
 
     def measure(self, traces: Sequence[Trace], requests: Sequence[TraceRequest], grounds: Grounds) -> list[Measured]:
         """What tells seen words from guessed ones, for a batch of traces that kept states for it."""
@@ -145,12 +187,11 @@ class Runs:
 
         return make
 
-    @without_gradients
     def in_batches(
         self,
         images: Sequence[ImageLike],
         prompts: str | Sequence[str | Sequence[Message]],
-        answers: Sequence[Answer] | None,
+        answers: Sequence[Answer | None] | None,
         resolved: Sequence[Chosen],
         options: Generation,
         batch_size: BatchSize | Sizes,
@@ -160,25 +201,135 @@ class Runs:
         """Explain many images; they are prepared in background threads."""
         per_image = [prompts] * len(images) if isinstance(prompts, str) else list(prompts)
         given: list[Answer | None] = [None] * len(images) if answers is None else list(answers)
-        if answers is not None and None in given:
-            raise InputError("Give an answer for every image, or omit answers.")
         if not len(images) == len(per_image) == len(given):
             raise InputError(f"Give {len(images)} prompts and answers for {len(images)} images, or one prompt for all.")
+        found: dict[int, list[Explanation]] = {}
+        jobs = zip(images, per_image, given, strict=True)
+        for index, explanations in self.each(jobs, resolved, options, batch_size, extras):
+            assert not isinstance(explanations, Lost)  # it would have been raised
+            found[index] = explanations
+            done(1)
+        return [found[index] for index in range(len(images))]
+
+    def each(
+        self,
+        jobs: Iterable[Job],
+        resolved: Sequence[Chosen],
+        options: Generation,
+        batch_size: BatchSize | Sizes,
+        extras: Extras = _NOTHING,
+        keep: bool = False,
+    ) -> Iterator[tuple[int, list[Explanation] | Lost]]:
+        """Explanations [method] of many images with their numbers, as they come.
+
+        An image that cannot be prepared is raised, or with `keep` among the results.
+        """
         needs = [method.needs(settings) for method, settings in resolved]
+        cells = needs_cells(resolved)
 
-        def prepare(index: int) -> Ready:
-            return self.ready(images[index], per_image[index], given[index], needs_cells(resolved), needs)
+        uploads = Uploads(self.adapter.for_bulk)
 
-        def run(batch: Sequence[Ready]) -> list[list[Explanation]]:
-            return self.explain(batch, resolved, options, extras)
+        def prepare(job: Job) -> Ready:
+            with uploads.stream():
+                ready = replace(self.ready(*job, cells, needs), there=uploads.event())
+            ready.image.sha256()  # cached here, so that it is not computed while the device waits
+            return ready
 
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
-        return in_batches(range(len(images)), prepare, run, sizes, done)
+        first = _groups(resolved, extras)[0][0]
+        found: Iterator[tuple[int, list[Explanation] | Lost]]
+        if flows(self.adapter, first, options):
+            found = in_flow(
+                jobs,
+                prepare,
+                lambda rows: Flow(self.adapter, first, options, rows),
+                lambda batch: self._finish(batch, resolved, options, extras),
+                sizes,
+                packs(self.adapter),
+                keep,
+            )
+        else:
+            found = in_batches(jobs, prepare, lambda batch: self.explain(batch, resolved, options, extras), sizes, keep)
+        return each_without_gradients(found)
+
+    def _finish(
+        self, batch: Sequence[tuple[Ready, SampleRun]], resolved: Sequence[Chosen], options: Generation, extras: Extras
+    ) -> Callable[[], list[list[Explanation]]]:
+        """Start the methods on runs that have ended; the result waits for them.
+
+        On a GPU they run beside the passes over the next pictures, in a stream of their own.
+        """
+        groups = _groups(resolved, extras)
+        alone = Beside(self.adapter.device, len(groups) == 1)
+        with alone.stream():
+            ready = [one for one, _ in batch]
+            traces = assemble(self.adapter, [run for _, run in batch], groups[0][0])
+            jobs = self._jobs(ready, traces, groups, resolved, options, extras)
+
+        def results() -> list[list[Explanation]]:
+            with alone.stream():
+                return self._described(jobs, len(ready), len(resolved))
+
+        return results
+
+
+class Uploads:
+    """Streams of the device in which threads prepare pictures, one each, beside the one that runs the model."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._wanted, self._device = adapter.takes_device_pictures and adapter.device.type == "cuda", adapter.device
+        self._own = threading.local()
+
+    def stream(self) -> AbstractContextManager[object]:
+        if not self._wanted:
+            return nullcontext()
+        if not hasattr(self._own, "stream"):
+            self._own.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        return torch.cuda.stream(self._own.stream)
+
+    def event(self) -> Any:
+        """An event after what this thread has put into its stream."""
+        return self._own.stream.record_event() if self._wanted else None
+
+
+def as_job(item: Any, prompt: str | Sequence[Message]) -> Job:
+    """An image with its prompt and answer, from what a user may give for it; the prompt is used if it has none."""
+    if isinstance(item, tuple):
+        if not 1 <= len(item) <= 3:
+            raise InputError(f"Give an image, (image, prompt) or (image, prompt, answer), not {len(item)} values.")
+        image, own, answer = (*item, None, None)[:3]
+    elif isinstance(item, dict):
+        unknown = sorted(set(item) - {"image", "prompt", "answer"})
+        if unknown or "image" not in item:
+            raise InputError("An item must be a dict with 'image' and perhaps 'prompt' and 'answer'.")
+        image, own, answer = item["image"], item.get("prompt"), item.get("answer")
+    else:
+        image, own, answer = item, None, None
+    return image, prompt if own is None else own, answer
+
+
+class Beside:
+    """A stream of the device beside the one that reads pictures, or nothing of the kind where it is not `wanted`."""
+
+    def __init__(self, device: torch.device, wanted: bool) -> None:
+        self._stream = torch.cuda.Stream(device) if wanted and device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def stream(self) -> AbstractContextManager[object]:
+        """Everything inside runs in that stream; what it reads must stay alive until its results have been copied."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
 def needs_cells(resolved: Sequence[Chosen]) -> bool:
     """Whether any of the methods reads visual tokens with a place on the picture."""
     return any(method.needs(settings).cells for method, settings in resolved)
+
+
+def _groups(resolved: Sequence[Chosen], extras: Extras) -> list[tuple[Needs, list[int]]]:
+    """The runs that serve all methods, each with their numbers; the first keeps what grounding needs."""
+    (first, members), *rest = _shared([method.needs(settings) for method, settings in resolved])
+    return [(replace(first, lens=extras.grounding is not None), members), *rest]
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,14 +18,18 @@ from torch import Tensor, nn
 
 from ercr.errors import CheckpointError, InputError
 from ercr.image.geometry import Exact, Geometry
-from ercr.models.chat import Message, refuse_surrogates, render_chat
+from ercr.image.on_device import DevicePicture
+from ercr.models.chat import Chat, Message, refuse_surrogates, render_chat
 from ercr.models.decoder import blocks_of, decoder_of, final_norm_of
+from ercr.models.device_pictures import DeviceProcessor, on_device
 from ercr.models.replica import execution_device, hold_hook_lock_while_forking, replica
 from ercr.models.uint8_pixels import Uint8Processor, every_value_image, normalise_uint8, table_is_enough, value_table
 
 ViewKind = Literal["pad", "interpolate"]
 Colour = tuple[int, int, int]
+_FEW_PICTURES = 16  # pictures or tiles up to which a pass of the tower is captured
 Inputs = dict[str, Any]  # keyword arguments of the decoder
+Picture = Any  # a picture of Pillow's, or one that lies on the device, for an adapter that takes those
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,18 @@ class Batch:
 
 
 class CompiledPasses(Protocol):
-    """The passes that compile=True captures; `trace/compiled.py` has them."""
+    """The passes of compile=True; `trace/compiled.py` has them."""
+
+    packs: bool  # whether samples of any lengths share a pass without padding
 
     def forward(self, batch: Batch) -> Tensor:
         """Final states [B, L, d] of one pass."""
 
-    def generate(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Greedy tokens [B, T] and the final states of all positions but the last token's."""
+    def speaking(self, rows: int, limit: int, ends: Sequence[int]) -> Any:
+        """Greedy decoding of samples that begin and end at different times, as `trace/speaking.py` has it."""
+
+    def done(self, speaking: Any) -> None:
+        """Take back what `speaking` gave, for another run."""
 
 
 class Adapter(ABC):
@@ -96,8 +106,10 @@ class Adapter(ABC):
         self.config = model.config
         self.compiled: CompiledPasses | None = None  # if the user asked for compile=True
         self.reads_text: bool | None = None  # whether it reads a prompt without its picture; None until it was tried
-        self.fused = False  # whether faster kernels are allowed that round differently from the model's own
+        self.packed_passes: CompiledPasses | None = None  # of bulk runs, made when the first needs them
+        self.graphs: Any = None  # where small passes of the vision tower are captured, with compile=True
         self.decode = lru_cache(maxsize=2**16)(self._decode)
+        self._chat = lru_cache(maxsize=256)(self._rendered)
         self.image_ids = lru_cache(maxsize=256)(self._image_ids)
         hold_hook_lock_while_forking()
 
@@ -118,12 +130,12 @@ class Adapter(ABC):
         return True
 
     @abstractmethod
-    def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
+    def image_inputs(self, image: Picture) -> tuple[dict[str, Tensor], Geometry]:
         """The official image processor's tensors, and where their visual tokens lie on the image."""
 
     @abstractmethod
     def view_inputs(
-        self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
+        self, image: Picture, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
         """The same for the image shown at another scale."""
 
@@ -158,7 +170,14 @@ class Adapter(ABC):
 
     def image_features(self, batch: Batch) -> Tensor:
         """The image features [N, d] of a batch, in the order of its image tokens."""
-        features = self.model.model.get_image_features(**batch.pixels, return_dict=True).pooler_output
+        few = all(len(value) <= _FEW_PICTURES for value in batch.pixels.values())
+        if self.graphs is None or not few:
+            return self._features(**batch.pixels)
+        key = ("tower", *((name, tuple(value.shape), value.dtype) for name, value in batch.pixels.items()))
+        return torch.as_tensor(self.graphs.run(key, batch.pixels, self._features))
+
+    def _features(self, **pixels: Tensor) -> Tensor:
+        features = self.model.model.get_image_features(**pixels, return_dict=True).pooler_output
         return torch.cat(list(features)) if isinstance(features, list | tuple) else torch.as_tensor(features)
 
     @contextmanager
@@ -190,6 +209,12 @@ class Adapter(ABC):
     @cached_property
     def final_norm(self) -> nn.Module:
         return final_norm_of(self.language_model)
+
+    @property
+    def tower(self) -> nn.Module | None:
+        """The vision tower, if the family says where it is."""
+        found: nn.Module | None = getattr(self.model.model, "vision_tower", None)
+        return found
 
     @cached_property
     def head(self) -> nn.Module:
@@ -262,13 +287,13 @@ class Adapter(ABC):
         """The image inputs alone."""
         return self.image_inputs(image)[0]
 
-    def prepare(self, image: Image.Image, messages: Sequence[Message], cells: bool = True) -> Prepared:
+    def prepare(self, image: Picture, messages: Sequence[Message], cells: bool = True) -> Prepared:
         """Model inputs for chat messages and one image, equal to the official processor's.
 
         Without `cells`, a model whose visual tokens have no place on the picture is not refused.
         """
         pixels, geometry = self.image_inputs(image)
-        chat = render_chat(self.tokenizer, self.chat_template, messages, self.image_token, self.expand(geometry))
+        chat = self.chat(messages, self.expand(geometry))
         if int(chat.ids.max()) >= self.vocabulary:
             raise CheckpointError(
                 "The tokenizer has tokens that the model does not have: use the tokenizer of the same checkpoint."
@@ -281,7 +306,14 @@ class Adapter(ABC):
             )
         return Prepared(chat.ids, pixels, geometry, visual, chat.text_positions)
 
-    def view(self, image: Image.Image, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
+    def chat(self, messages: Sequence[Message], expanded: str) -> Chat:
+        """The conversation with the text that stands for the picture; cached, as many pictures get the same prompt."""
+        return self._chat(json.dumps(list(messages)), expanded, self.chat_template)
+
+    def _rendered(self, messages: str, expanded: str, template: str | None) -> Chat:
+        return render_chat(self.tokenizer, template, json.loads(messages), self.image_token, expanded)
+
+    def view(self, image: Picture, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
         """Inputs of an auxiliary view: the same text before the image, nothing after the last visual token."""
         pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
         first = int((anchor.input_ids == self.image_token_id).nonzero()[0])
@@ -308,11 +340,11 @@ class Adapter(ABC):
         device = self.device
         grids = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
         return Batch(
-            ids=ids.to(device),
-            mask=mask.to(device) if any(offsets) else None,
-            positions=positions.to(device),
-            next_positions=(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1).to(device),
-            image_positions=image_positions.to(device),
+            ids=sent(ids, device),
+            mask=sent(mask, device) if any(offsets) else None,
+            positions=sent(positions, device),
+            next_positions=sent(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1, device),
+            image_positions=sent(image_positions, device),
             pixels=self._pixels(samples),
             image_grids=torch.cat(grids) if grids else None,
             tower_inputs=self.tower_inputs(torch.cat(grids)) if grids else None,
@@ -321,35 +353,52 @@ class Adapter(ABC):
 
     def _pixels(self, samples: Sequence[Prepared]) -> dict[str, Tensor]:
         """Image inputs, copied one by one (background threads put them into pinned memory) and joined on the device."""
-        return {key: torch.cat([self._moved(s.pixels[key]) for s in samples]) for key in samples[0].pixels}
+        device = self.device
+        moved = {
+            key: torch.cat([s.pixels[key].to(device, non_blocking=True) for s in samples]) for key in samples[0].pixels
+        }
+        return {key: self._normalised(value) if value.dtype == torch.uint8 else value for key, value in moved.items()}
 
-    def _moved(self, pixels: Tensor) -> Tensor:
-        """Image inputs on the model's device; 8-bit pixels are normalised there."""
-        moved = pixels.to(self.device, non_blocking=True)
-        if pixels.dtype != torch.uint8:
-            return moved
-        table = self.value_table
-        assert table is not None, "for_bulk leaves pixels as 8-bit values only if there is a table"
-        return normalise_uint8(moved, table.to(self.device, self.model.dtype))
+    def _normalised(self, moved: Tensor) -> Tensor:
+        """8-bit pixels as the numbers that the image processor makes of them."""
+        assert self._table is not None, "for_bulk leaves pixels as 8-bit values only if there is a table"
+        return normalise_uint8(moved, self._table)
+
+    @cached_property
+    def _table(self) -> Tensor | None:
+        """The table of values in the model's precision, on its device."""
+        return None if self.value_table is None else self.value_table.to(self.device, self.model.dtype)
 
     @cached_property
     def value_table(self) -> Tensor | None:
         """What the image processor makes of each 8-bit value [3, 256], or None if no table can say it."""
         if not table_is_enough(self.image_processor):
             return None
-        found = (adapter.image_inputs(every_value_image())[0]["pixel_values"] for adapter in (self, self._uint8))
+        found = (a.image_inputs(every_value_image())[0]["pixel_values"] for a in (self, self.on_cpu_in_8_bits))
         return value_table(*found)
 
     @cached_property
-    def _uint8(self) -> Adapter:
+    def on_cpu_in_8_bits(self) -> Adapter:
+        """The adapter whose pictures are resized on the CPU and normalised on the device."""
         other = copy(self)
         other.image_processor = Uint8Processor(self.image_processor)
         return other
 
+    @cached_property
+    def on_device(self) -> Adapter | None:
+        """The adapter whose pictures are prepared on the device, if that gives the same numbers as on the CPU."""
+        return on_device(self) if self.device.type == "cuda" else None
+
     @property
     def for_bulk(self) -> Adapter:
-        """The adapter that prepares images for a bulk run: with a GPU, the device normalises the pixels."""
-        return self._uint8 if self.device.type == "cuda" and self.value_table is not None else self
+        """The adapter that prepares pictures on a GPU, as far as that gives the same numbers as on the CPU."""
+        if self.device.type != "cuda" or self.value_table is None:
+            return self
+        return self.on_device or self.on_cpu_in_8_bits
+
+    @property
+    def takes_device_pictures(self) -> bool:
+        return isinstance(self.image_processor, DeviceProcessor)
 
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings [B, L, d] in which image features replace the image tokens."""
@@ -396,6 +445,13 @@ class Adapter(ABC):
         return torch.tensor(ids, dtype=torch.long)
 
 
+def sent(value: Tensor, device: torch.device) -> Tensor:
+    """A copy on the device; on a GPU it is not waited for, nor for what the device still has to do."""
+    if device.type != "cuda" or value.device.type != "cpu":
+        return value.to(device)
+    return value.pin_memory().to(device, non_blocking=True)
+
+
 def padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """Left-padded token ids [B, L], the attention mask [B, L], and the padding before each sample."""
     longest = max(len(sample.input_ids) for sample in samples)
@@ -408,11 +464,11 @@ def padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tu
     return ids, mask, offsets
 
 
-def paste(
-    image: Image.Image, canvas: tuple[int, int], content: tuple[int, int], colour: Colour, resample: int
-) -> Image.Image:
+def paste(image: Picture, canvas: tuple[int, int], content: tuple[int, int], colour: Colour, resample: int) -> Picture:
     """The image resized to `content` (height, width), centred on a canvas of one colour; the overflow is cut off."""
     scaled = image.resize((content[1], content[0]), resample=Image.Resampling(resample))
+    if isinstance(scaled, DevicePicture):
+        return scaled.pasted(canvas, colour)
     sheet = Image.new("RGB", (canvas[1], canvas[0]), colour)
     sheet.paste(scaled, ((canvas[1] - content[1]) // 2, (canvas[0] - content[0]) // 2))
     return sheet

@@ -1,67 +1,93 @@
-"""Attention over images packed into one sequence, without a loop over them; used only for compile=True.
+"""Attention over samples packed into one sequence, and vision towers of few kernels; used only for compile=True.
 
-Vision towers with dynamic resolution pack all images into one sequence in which each image attends to itself.
-transformers' code calls attention once per image and reads the lengths from the device before every block, which a
-CUDA graph cannot do. Here images (or windows) of equal length share one call, and the lengths are known on the CPU.
-This affects the last digits, and in half precision it can change words.
+Vision towers with dynamic resolution pack all pictures into one sequence in which each picture attends to itself.
+transformers' code calls attention once per picture and reads the lengths from the device before every block. Here one
+kernel serves all pictures. This affects the last digits, and in half precision it can change words.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Groups:
-    """Segments of a packed sequence by length: (length, count), in packed order or in the order that `order` makes."""
-
-    sizes: tuple[tuple[int, int], ...]
-    order: Tensor | None = None  # moves segments of equal length next to each other
-    inverse: Tensor | None = None  # undoes `order`
+_NAME = "ercr_flash_packed"  # transformers passes the edges of pictures only to functions with "flash" in their names
+_FEWEST_BLOCKS = 4  # a shorter list of modules is not what a tower computes with
 
 
-@lru_cache(maxsize=64)
-def group_segments(lengths: tuple[int, ...], device: torch.device) -> Groups:
-    """Group neighbours of equal length; if lengths alternate, sort the segments by length first."""
-    runs: list[list[int]] = []
-    for length in lengths:
-        if runs and runs[-1][0] == length:
-            runs[-1][1] += 1
-        else:
-            runs.append([length, 1])
-    kinds = sorted(set(lengths))
-    if len(runs) == len(kinds):
-        return Groups(tuple((length, count) for length, count in runs))
-    starts = torch.tensor([0, *lengths]).cumsum(0)
-    sizes = tuple((length, lengths.count(length)) for length in kinds)
-    picked = [torch.arange(length) + starts[i] for length in kinds for i, n in enumerate(lengths) if n == length]
-    order = torch.cat(picked)
-    return Groups(sizes, order.to(device), order.argsort().to(device))
+def attend_packed(
+    query: Tensor, key: Tensor, value: Tensor, edges: Tensor, lengths: Sequence[int], scale: float, causal: bool
+) -> Tensor:
+    """Attention within samples that stand one behind the other: [T, heads, d] each to [T, heads * d].
+
+    `edges` [B + 1] lie on the device, `lengths` are known to the host. In half precision on a GPU one kernel serves all
+    samples, whatever their lengths; it needs only the longest.
+    """
+    if has_flash(query):
+        return flash(query, key, value, edges, max(lengths), scale, causal).flatten(1)
+    found = []
+    for own in zip(*(torch.split(part, list(lengths)) for part in (query, key, value)), strict=True):
+        q, k, v = (part.transpose(0, 1)[None] for part in own)
+        found.append(F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)[0])
+    return torch.cat([part.transpose(0, 1).flatten(1) for part in found])
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, groups: Groups, scale: float) -> Tensor:
-    """Attention within segments: [N, heads, d] each to [N, heads * d]."""
-    parts = (query, key, value)
-    if groups.order is not None:
-        parts = tuple(part[groups.order] for part in parts)  # type: ignore[assignment]
-    results, start = [], 0
-    for length, count in groups.sizes:
-        stop = start + length * count
-        q, k, v = (part[start:stop].view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts)
-        out = F.scaled_dot_product_attention(q, k, v, scale=scale)
-        results.append(out.transpose(1, 2).reshape(length * count, -1))
-        start = stop
-    joined = results[0] if len(results) == 1 else torch.cat(results)
-    return joined if groups.inverse is None else joined[groups.inverse]
+def has_flash(states: Tensor) -> bool:
+    """Whether torch's kernel for packed samples takes these states."""
+    return states.is_cuda and states.dtype in (torch.float16, torch.bfloat16)
+
+
+def flash(query: Tensor, key: Tensor, value: Tensor, edges: Tensor, longest: int, scale: float, causal: bool) -> Tensor:
+    """The kernel itself: [T, heads, d] to [T, heads, d]."""
+    found: Tensor = torch.ops.aten._flash_attention_forward(
+        query, key, value, edges, edges, longest, longest, 0.0, causal, False, scale=scale
+    )[0]
+    return found
+
+
+def _attend(module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **given: Any) -> tuple[Tensor, None]:
+    """What a tower calls with all its pictures [1, heads, T, d]; the result is [1, T, heads, d]."""
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    edges, longest = given["cu_seq_lens_q"], given["max_length_q"]
+    return flash(q, k, v, edges, longest, given["scaling"], causal=False)[None], None
+
+
+def fit_tower(tower: nn.Module, half: bool, fuse: bool) -> None:
+    """Let the pictures of a tower share a kernel, which takes half precision, and compile its blocks if `fuse`.
+
+    The tower must be a replica.
+    """
+    blocks = _blocks(tower)
+    if blocks is None:
+        return
+    attention = [module for block in blocks for module in block.modules() if hasattr(module, "is_causal")]
+    if half and hasattr(tower, "patch_embed") and all(hasattr(module, "qkv") for module in attention):
+        _pack(tower)
+    for block in blocks if fuse else ():
+        block.compile(dynamic=True)
+
+
+def packs(tower: nn.Module) -> bool:
+    """Whether a tower was made to attend to all pictures in one call, and has to be told the longest."""
+    return bool(getattr(getattr(tower, "config", None), "_attn_implementation", None) == _NAME)
+
+
+def _pack(tower: Any) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
+    config = copy(tower.config)  # shared with the user's model
+    config._attn_implementation_internal = _NAME
+    for module in tower.modules():
+        if getattr(module, "config", None) is tower.config and module is not tower:
+            module.config = config
+    tower.config = config
+    tower.patch_embed.forward = partial(_patches, tower.patch_embed)
 
 
 def _patches(module: Any, hidden_states: Tensor) -> Tensor:
@@ -70,45 +96,10 @@ def _patches(module: Any, hidden_states: Tensor) -> Tensor:
     return F.linear(hidden_states.to(weight.dtype), weight.flatten(1), bias)
 
 
-@lru_cache(maxsize=8)
-def _rotation(module: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    rotate: Callable[..., tuple[Tensor, Tensor]] = torch.compile(
-        sys.modules[module].apply_rotary_pos_emb_vision, dynamic=True
-    )
-    return rotate
-
-
-def _forward(
-    module: Any,
-    groups: dict[int, Groups],
-    hidden_states: Tensor,
-    cu_seqlens: Tensor,
-    position_embeddings: Any = None,
-    **_: Any,
-) -> Tensor:
-    """What the tower's attention module computes, with one call per group of segments."""
-    rotate = _rotation(type(module).__module__)
-    count = len(hidden_states)
-    query, key, value = module.qkv(hidden_states).reshape(count, 3, module.num_heads, -1).permute(1, 0, 2, 3).unbind(0)
-    query, key = rotate(query, key, *position_embeddings)
-    out: Tensor = module.proj(attend(query, key, value, groups[id(cu_seqlens)], module.scaling))
-    return out
-
-
-@contextmanager
-def packed_tower(tower: Any, groups: dict[int, Groups]) -> Iterator[None]:
-    """Replace a tower's attention by `attend`; the groups are found by the id of the tensor cu_seqlens."""
-    attention = [block.attn for block in tower.blocks]
-    changed: list[nn.Module] = [*attention, tower.patch_embed]
-    # another backend, or a forward that was patched already (by offloading), must not be replaced
-    if tower.config._attn_implementation != "sdpa" or any("forward" in vars(module) for module in changed):
-        yield
-        return
-    for module in attention:
-        module.forward = partial(_forward, module, groups)
-    tower.patch_embed.forward = partial(_patches, tower.patch_embed)
-    try:
-        yield
-    finally:
-        for module in changed:
-            del module.forward
+def _blocks(tower: nn.Module) -> list[Any] | None:
+    """The tower's blocks, if it is a stack of equal ones."""
+    lists = [module for module in tower.modules() if isinstance(module, nn.ModuleList)]
+    longest = max(lists, key=len, default=None)
+    if longest is None or len(longest) < _FEWEST_BLOCKS or len({type(block) for block in longest}) > 1:
+        return None
+    return list(longest)

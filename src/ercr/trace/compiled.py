@@ -1,116 +1,104 @@
-"""Greedy decoding over a cache of fixed size with one CUDA graph per step; without a GPU the same steps are run."""
+"""The passes of compile=True: blocks of few kernels, prompts without padding, and a captured graph for every token.
+
+Decoders of the usual kind run as `models/fused.py` has them; others run their own modules, whose MLPs and norms are
+compiled. Without a GPU the same steps are run, uncompiled.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from transformers.cache_utils import Cache
 
 from ercr.errors import InputError
-from ercr.models.base import Adapter, Batch
+from ercr.models.base import Adapter, Batch, sent
+from ercr.models.fused import FusedDecoder, Packed, fused_decoder
+from ercr.models.fused import Slots as Places
+from ercr.models.packed import fit_tower
 from ercr.trace.cancel import check
-from ercr.trace.graphs import Graph, Graphs
-from ercr.trace.greedy import greedy_token
+from ercr.trace.graphs import Graphs
+from ercr.trace.slots import ModuleSlots, Slots, has_plain_cache
+from ercr.trace.speaking import Speaking
 
 Result = TypeVar("Result")
-_LENGTH_STEP = 64  # cache lengths are multiples of this, so that different lengths share a cache
-_TOKENS_PER_CHECK = 4  # tokens between two checks whether all answers have ended
-_LARGE = 4096  # tokens from which a pass takes longer than its kernel launches
 _COMPILED_MODULES = ("MLP", "RMSNorm")  # suffixes of class names of modules that torch.compile fuses
+_MOST_IDLE = 4  # sets of buffers that are kept for other runs: one per number of samples
 _LOCK_TIMEOUT = 0.2  # seconds between two checks whether a waiting run is cancelled
-_MAX_DECODERS = 4  # decoders in the cache: one per batch size and length
-
-
-class FixedCache(Cache):  # type: ignore[misc]
-    """Keys and values at fixed addresses. The prompt attends to itself, later tokens attend to the whole buffers."""
-
-    is_compileable = False  # because the attention mask is passed and not made from the cache
-
-    def __init__(self, depth: int, length: int, device: torch.device) -> None:
-        self.layers: list[object] = []
-        self.offloading = False
-        self.length, self.prompt = length, True
-        self.at = torch.zeros(1, dtype=torch.long, device=device)  # position of the next token
-        self._keys: list[Any] = [None] * depth
-        self._values: list[Any] = [None] * depth
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
-    ) -> tuple[Tensor, Tensor]:
-        if self._keys[layer_idx] is None:
-            for buffers, states in ((self._keys, key_states), (self._values, value_states)):
-                buffers[layer_idx] = states.new_zeros(*states.shape[:2], self.length, states.shape[-1])
-        keys, values = self._keys[layer_idx], self._values[layer_idx]
-        if self.prompt:
-            count = key_states.shape[2]
-            keys[:, :, :count].copy_(key_states)
-            values[:, :, :count].copy_(value_states)
-            return key_states, value_states
-        keys.index_copy_(2, self.at, key_states)
-        values.index_copy_(2, self.at, value_states)
-        return keys, values
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        return query_length, 0
-
-
-@dataclass
-class _Decoder:
-    """The buffers of one batch size and length, and the CUDA graph of a step over them."""
-
-    cache: FixedCache
-    token: Tensor  # [B, 1]
-    position: Tensor  # [B, 1]
-    mask: Tensor  # [B, 1, 1, length]
-    count: Tensor  # [1] tokens generated after the first
-    tokens: Tensor  # [B, length]
-    states: Tensor  # [B, length, d]
-    graph: Graph | None = None
+# tokens that prompts are padded to in captured passes; a larger pass takes longer than the launches of its kernels
+_SIZES = (*range(128, 1025, 128), *range(1280, 2049, 256), *range(2560, 4097, 512))
+_FEW = 8  # prompts that a captured pass has room for
 
 
 class Compiled:
-    """A model's passes and greedy decoding, captured as CUDA graphs when shapes repeat."""
+    """A model's passes and greedy decoding, in few kernels; `fuse=False` compiles nothing and captures only steps."""
 
-    def __init__(self, adapter: Adapter) -> None:
-        if not adapter.steps:
-            raise InputError("compile=True needs a family with an adapter of its own; `ercr models` lists them.")
-        if len(set((getattr(adapter.model, "hf_device_map", None) or {"": 0}).values())) > 1:
-            raise InputError("compile=True needs the whole model on one device: omit device_map.")
-        if adapter.model.config._attn_implementation != "sdpa":
-            raise InputError("compile=True needs attn_implementation='sdpa', the default of most models.")
-        self._adapter = adapter.on_replica()  # because its modules are compiled
+    def __init__(self, adapter: Adapter, fuse: bool = True) -> None:
+        _check(adapter)
+        self._adapter = adapter.on_replica()  # because its modules are changed
+        self._decoder: FusedDecoder | None = fused_decoder(self._adapter)
+        self.packs = self._decoder is not None
         self._lock, self._process = threading.RLock(), os.getpid()
-        self.graphs = Graphs(adapter.device)
-        if self.graphs.active:
-            for module in self._adapter.model.modules():
-                if type(module).__name__.endswith(_COMPILED_MODULES):
-                    module.compile(dynamic=True)
-            self._adapter.fused = True
-        self._decoders: OrderedDict[tuple[int, int], _Decoder] = OrderedDict()
+        self._graphs = Graphs(adapter.device)
+        self._fuse = fuse and self._graphs.active
+        self._idle: list[Speaking] = []
+        if self._adapter.tower is not None and self._graphs.active:
+            fit_tower(self._adapter.tower, self._adapter.model.dtype.itemsize == 2, self._fuse)
+        if self._fuse:
+            self._adapter.graphs = self._graphs
+            self._compile()
+
+    def _compile(self) -> None:
+        if self._decoder is not None:
+            self._decoder.compile()
+            return
+        for module in self._adapter.language_model.modules():
+            if type(module).__name__.endswith(_COMPILED_MODULES):
+                module.compile(dynamic=True)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Final states [B, L, d] of one pass without a cache."""
-        return self._exclusively(lambda: self._pass(batch, None, ("forward",)))
+        """Final states [B, L, d] of one pass; where there is padding, zeros."""
+        return self.exclusively(lambda: self._forward(batch))
 
-    def generate(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Tokens [B, T] and the final states [B, L + T - 1, d] of all positions but the last token's."""
-        return self._exclusively(lambda: self._generate(batch, limit, ends))
+    @torch.no_grad()
+    def _forward(self, batch: Batch) -> Tensor:
+        inputs = self._adapter.decoder_inputs(batch)
+        if self._decoder is None:
+            mask = None if batch.mask is None else causal_mask(batch.mask)
+            return self._adapter.read({**inputs, "attention_mask": mask})
+        return packed(self._decoder, batch, inputs["inputs_embeds"], self._graphs if self._fuse else None)
 
-    def _exclusively(self, function: Callable[[], Result]) -> Result:
-        """Call the function while no other run uses the buffers and graphs; a cancelled run stops waiting."""
+    def speaking(self, rows: int, limit: int, ends: Sequence[int]) -> Speaking:
+        """Decoding of samples that begin and end at different times. Nobody else has it until it is `done`."""
+        idle = next((one for one in self._idle if one.rows == rows), None)
+        if idle is not None:
+            self._idle.remove(idle)
+            idle.set_ends(limit, ends)
+            return idle
+        own, text = self._adapter, self._adapter.config.get_text_config()
+        most, graphs = getattr(text, "max_position_embeddings", None), Graphs(own.device)
+        return Speaking(own, lambda length: self._slots(rows, length, graphs), rows, limit, ends, graphs, most)
+
+    def done(self, speaking: Speaking) -> None:
+        """Keep the buffers and graphs for another run."""
+        speaking.drop_all()
+        self._idle = [*self._idle, speaking][-_MOST_IDLE:]
+
+    def _slots(self, rows: int, length: int, graphs: Graphs) -> Slots:
+        if self._decoder is None:
+            return ModuleSlots(self._adapter, rows, length)
+        return FusedSlots(self, self._adapter, self._decoder, rows, length, graphs if self._fuse else None)
+
+    def exclusively(self, function: Callable[[], Result]) -> Result:
+        """Call the function while no other run uses the graphs; a cancelled run stops waiting."""
         if self._process != os.getpid():  # the process was forked, perhaps while another thread held the lock
             self._lock, self._process = threading.RLock(), os.getpid()
         lock: Any = self._lock
+        check()
         try:
             while not lock.acquire(timeout=_LOCK_TIMEOUT):
                 check()
@@ -119,101 +107,103 @@ class Compiled:
             if lock._is_owned():  # not a with statement, because an interrupt may come between any two steps
                 lock.release()
 
-    def _pass(self, batch: Batch, cache: FixedCache | None, kind: tuple[object, ...]) -> Tensor:
-        tensors = {f.name: value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
-        tensors |= {f"pixels.{name}": value for name, value in batch.pixels.items()}
-        # image_grids stay on the CPU and are part of the key
-        inputs = {name: value for name, value in tensors.items() if name != "image_grids"}
-        grids = () if batch.image_grids is None else tuple(batch.image_grids.flatten().tolist())
-        key = (*kind, grids, *((name, tuple(value.shape)) for name, value in inputs.items()))
 
-        def function(**given: Tensor) -> Tensor:
-            pixels = {name: given.pop(f"pixels.{name}") for name in batch.pixels}
-            now = replace(batch, **given, pixels=pixels)  # type: ignore[arg-type]
-            mask = None if now.mask is None else causal_mask(now.mask)
-            return self._adapter.read({**self._adapter.decoder_inputs(now), "attention_mask": mask}, cache)
+def _check(adapter: Adapter) -> None:
+    """Refuse models whose passes cannot run in this way."""
+    if not adapter.steps:
+        raise InputError("compile=True needs a family with an adapter of its own; `ercr models` lists them.")
+    if len(set((getattr(adapter.model, "hf_device_map", None) or {"": 0}).values())) > 1:
+        raise InputError("compile=True needs the whole model on one device: omit device_map.")
+    if adapter.model.config._attn_implementation != "sdpa":
+        raise InputError("compile=True needs attn_implementation='sdpa', the default of most models.")
+    if not has_plain_cache(adapter):
+        raise InputError("compile=True needs a decoder that attends to all positions: omit it for this model.")
 
-        large = batch.ids.numel() > _LARGE
-        return self.graphs.run(key, inputs, function, keep=(batch, cache), large=large)
 
-    def _generate(self, batch: Batch, limit: int, ends: Sequence[int]) -> tuple[Tensor, Tensor]:
-        self._check_length(batch.ids.shape[1], limit)
-        length = -(-(batch.ids.shape[1] + limit) // _LENGTH_STEP) * _LENGTH_STEP
-        decoder = self._decoder(batch, length)
-        decoder.cache.prompt = True
-        prompt = self._pass(batch, decoder.cache, ("prompt", id(decoder.cache)))
-        decoder.cache.prompt = False
-        first = greedy_token(self._adapter, prompt)[:, None]
-        self._start(decoder, batch, first)
-        if decoder.graph is None and self.graphs.active:
-            decoder.graph = self.graphs.capture(lambda: self._step(decoder))
-            self._start(decoder, batch, first)
-        stop = torch.tensor(list(ends), device=first.device, dtype=torch.long)
-        count = 1
-        while count < limit:
-            check()
-            for _ in range(min(_TOKENS_PER_CHECK, limit - count)):
-                if decoder.graph is None:
-                    self._step(decoder)
-                else:
-                    decoder.graph.replay()
-                count += 1
-            if len(ends) and bool(torch.isin(decoder.tokens[:, :count], stop).any(1).all()):
-                break
-        return decoder.tokens[:, :count].clone(), torch.cat([prompt, decoder.states[:, : count - 1]], dim=1)
+class FusedSlots:
+    """Slots of a fused decoder."""
 
-    def _check_length(self, prompt: int, limit: int) -> None:
-        """Refuse an answer that is too long for the model, because its whole cache is allocated in advance."""
-        most = getattr(self._adapter.config.get_text_config(), "max_position_embeddings", None)
-        if most is not None and prompt + limit > most:
-            raise InputError(
-                f"With compile=True the whole answer is allocated, and of this model's {most} positions the "
-                f"prompt takes {prompt}: max_new_tokens can be at most {max(most - prompt, 0)}, not {limit}."
-            )
+    def __init__(
+        self, passes: Compiled, own: Adapter, decoder: FusedDecoder, rows: int, length: int, graphs: Graphs | None
+    ) -> None:
+        self.rows, self.length = rows, length
+        self._passes, self._own, self._decoder, self._graphs = passes, own, decoder, graphs
+        self._places = decoder.slots(rows, length)
 
-    def _decoder(self, batch: Batch, length: int) -> _Decoder:
-        key = (len(batch.ids), length)
-        if key not in self._decoders:
-            rows, device = len(batch.ids), batch.ids.device
-            width = self._adapter.head.weight.shape[1]  # type: ignore[index]
-            self._decoders[key] = _Decoder(
-                cache=FixedCache(len(self._adapter.blocks), length, device),
-                token=batch.ids.new_zeros(rows, 1),
-                position=batch.ids.new_zeros(rows, 1),
-                mask=torch.zeros(rows, 1, 1, length, dtype=torch.bool, device=device),
-                count=batch.ids.new_zeros(1),
-                tokens=batch.ids.new_zeros(rows, length),
-                states=torch.zeros(rows, length, int(width), dtype=self._adapter.model.dtype, device=device),
-            )
-            while len(self._decoders) > _MAX_DECODERS:
-                _, oldest = self._decoders.popitem(last=False)
-                self.graphs.forget(oldest.cache)  # otherwise the graphs of its prompts would keep the cache in memory
-        self._decoders.move_to_end(key)
-        return self._decoders[key]
+    def prefill(self, batch: Batch, first: int) -> Tensor:
+        """Read prompts into the slots from `first` on: final states [B, L, d]."""
 
-    def _start(self, decoder: _Decoder, batch: Batch, first: Tensor) -> None:
-        """Set the buffers to the state after the prompt and the first token."""
-        length = batch.ids.shape[1]
-        decoder.token.copy_(first)
-        decoder.position.copy_(batch.next_positions)
-        decoder.cache.at.fill_(length)
-        decoder.count.zero_()
-        decoder.tokens[:, :1] = first
-        decoder.mask.zero_()
-        decoder.mask[:, 0, 0, :length] = True if batch.mask is None else batch.mask.bool()
+        def read() -> Tensor:
+            embeds = self._own.decoder_inputs(batch)["inputs_embeds"]
+            return packed(self._decoder, batch, embeds, self._graphs, (self._places, first))
 
-    def _step(self, decoder: _Decoder) -> None:
-        """Generate one token for every row without reading anything back from the device."""
-        decoder.mask.index_fill_(3, decoder.cache.at, True)
-        embeds = self._adapter.model.get_input_embeddings()(decoder.token)
-        inputs = {"inputs_embeds": embeds, "position_ids": decoder.position, "attention_mask": decoder.mask}
-        states = self._adapter.read(inputs, decoder.cache)
-        decoder.states.index_copy_(1, decoder.count, states)
-        following = greedy_token(self._adapter, states)[:, None]
-        for counter in (decoder.position, decoder.cache.at, decoder.count):
-            counter.add_(1)
-        decoder.tokens.index_copy_(1, decoder.count, following)
-        decoder.token.copy_(following)
+        return self._passes.exclusively(read)
+
+    def step(self, embeds: Tensor, positions: Tensor, at: Tensor, used: int) -> Tensor:
+        """Final states [n, 1, d] of a new token in each of the first n slots."""
+        turned = self._decoder.axes(positions[:, 0][None])
+        return self._decoder.step(embeds[:, 0], turned, self._places, at)[:, None]
+
+    def move(self, source: int, target: int) -> None:
+        self._places.move(source, target)
+
+    def grown(self, length: int) -> FusedSlots:
+        larger = FusedSlots(self._passes, self._own, self._decoder, self.rows, length, self._graphs)
+        larger._places.take(self._places)
+        return larger
+
+
+def packed(
+    decoder: FusedDecoder,
+    batch: Batch,
+    embeds: Tensor,
+    graphs: Graphs | None,
+    into: tuple[Places, int] | None = None,
+) -> Tensor:
+    """Final states [B, L, d] of a left-padded batch, computed without its padding.
+
+    `into` are slots and the first of those that keys and values are written to. With `graphs`, a small pass is padded
+    to a common length and captured, so that all prompts of about that length share a graph.
+    """
+    rows, count = batch.ids.shape
+    lengths = torch.tensor([count - offset for offset in batch.offsets])
+    edges = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    row = torch.arange(rows).repeat_interleave(lengths)
+    place = torch.arange(int(edges[-1])) - edges[row]
+    own = torch.tensor(batch.offsets)[row] + row * count + place  # where each token stands in the padded batch
+    slots, first = into or (None, 0)
+    target = (row + first) * (0 if slots is None else slots.length) + place
+    positions, flat = batch.positions.reshape(-1, rows * count), embeds.flatten(0, 1)
+    total, device = len(own), embeds.device
+    common = next((size for size in _SIZES if size > total), None)
+    small = graphs is not None and common is not None and rows <= _FEW
+    if small:
+        assert common is not None
+        nowhere = 0 if slots is None else slots.nowhere
+        own, target = F.pad(own, (0, common - total)), F.pad(target, (0, common - total), value=nowhere)
+        edges = F.pad(edges, (0, _FEW + 1 - rows), value=common)
+    own, target = sent(torch.stack([own, target]), device)
+    inputs = {
+        "x": flat[own],
+        "positions": positions[:, own],
+        "edges": sent(edges.int(), device),
+        "target": target,
+    }
+    among = (common,) if small else tuple(lengths.tolist())
+
+    def read(x: Tensor, positions: Tensor, edges: Tensor, target: Tensor) -> Tensor:
+        to = None if slots is None else (slots, target)
+        return decoder.read(x, decoder.axes(positions), Packed(edges, among), to)
+
+    if small:
+        assert graphs is not None
+        key = ("prompts", common, None if slots is None else id(slots))
+        states = graphs.run(key, inputs, read, keep=(slots,))[:total]
+    else:
+        states = read(**inputs)
+    if not any(batch.offsets):
+        return states.view(rows, count, -1)
+    return states.new_zeros(rows * count, states.shape[-1]).index_copy(0, own[:total], states).view(rows, count, -1)
 
 
 def causal_mask(mask: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import nullcontext
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -11,6 +11,7 @@ import torch
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 def without_gradients(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -32,3 +33,16 @@ def without_gradients(function: Callable[Given, Result]) -> Callable[Given, Resu
                 torch.set_grad_enabled(grad)
 
     return call
+
+
+def each_without_gradients(items: Iterable[Item]) -> Iterator[Item]:
+    """The same for every step of an iterator; between two steps the mode is the caller's."""
+    steps, end = iter(items), object()
+    step = without_gradients(lambda: next(steps, end))
+    try:
+        while (item := step()) is not end:
+            yield item  # type: ignore[misc]  # `end` is gone
+    finally:
+        # if iteration ends early, its threads are stopped now and not when it is garbage collected
+        if isinstance(steps, Generator):
+            steps.close()

@@ -1,7 +1,8 @@
 """Passes of a model as captured CUDA graphs, so that a small pass spends no time on kernel launches.
 
-A pass is captured when its shapes come for the second time, because capturing takes about as long as several passes.
-All graphs share one memory pool, so the output of a graph is copied before another one runs.
+Inputs are padded to a few sizes (in `compiled.py` and in the families), so that pictures of many sizes share a graph,
+and a pass is captured when its size comes for the first time. All graphs share one memory pool, so the output of a
+graph is copied before another one runs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import torch
 from torch import Tensor
 
 _MAX_CAPTURED = 32  # captured passes in the cache; the least recently used is dropped
-_MAX_SEEN = 256  # keys of passes that were seen once
 _capturing = threading.Lock()  # one capture at a time per process; other threads may run passes meanwhile
-_WARMUP_RUNS = 2  # runs before a capture, so that libraries choose their kernels and workspaces
+_WARMUP_RUNS = 1  # runs before a capture, so that kernels are compiled and libraries choose their workspaces
 
 
 class Graph(Protocol):
@@ -42,7 +42,6 @@ class Graphs:
         self.active = device.type == "cuda"
         self._device = device
         self._pool: Any = None
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()  # oldest first
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
@@ -51,13 +50,9 @@ class Graphs:
         inputs: dict[str, Tensor],
         function: Callable[..., Tensor],
         keep: tuple[object, ...] = (),
-        large: bool = False,
     ) -> Tensor:
-        """`function(**inputs)`, replayed if the key was captured before; `large` passes are never captured.
-
-        A large pass keeps the device busy for longer than its launches take, so a graph would not be faster.
-        """
-        if large or not self.active:
+        """`function(**inputs)`, captured the first time that the key comes, and then replayed."""
+        if not self.active:
             return function(**inputs)
         if key in self._captured:
             self._captured.move_to_end(key)
@@ -66,12 +61,6 @@ class Graphs:
                 known.inputs[name].copy_(value, non_blocking=True)
             known.graph.replay()
             return known.output.clone()
-        if key not in self._seen:
-            self._seen[key] = None
-            while len(self._seen) > _MAX_SEEN:
-                self._seen.popitem(last=False)
-            return function(**inputs)
-        del self._seen[key]
         static = {name: value.clone() for name, value in inputs.items()}
         output: list[Tensor] = []
         graph = self.capture(lambda: output.append(function(**static)))
@@ -81,11 +70,9 @@ class Graphs:
         graph.replay()
         return output[-1].clone()
 
-    def forget(self, keep: object) -> None:
-        """Drop the captured passes that read `keep`, which is no longer used."""
-        gone = [key for key, captured in self._captured.items() if any(item is keep for item in captured.keep)]
-        for key in gone:
-            del self._captured[key]
+    def clear(self) -> None:
+        """Drop all captured passes."""
+        self._captured.clear()
 
     def capture(self, function: Callable[[], object]) -> Graph:
         """A CUDA graph of the function, which also runs a few times before the capture."""

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.models.base import Adapter, Batch, CompiledPasses, Prepared, ViewKind, sent
 from ercr.trace.changed import ChangedPictures
 from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, refuse_image_tokens
 from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
@@ -22,6 +23,7 @@ from ercr.trace.lens import lens_layers
 from ercr.trace.ranked import ranked, vocabulary_size
 from ercr.trace.recorder import Recorder, forward
 from ercr.trace.replay import Replay
+from ercr.trace.speaking import Said
 from ercr.trace.tokens import cut_answer, pad_token, retokenise
 from ercr.trace.without_cells import trace_without_cells
 
@@ -35,13 +37,16 @@ def trace_samples(
     adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: Generation
 ) -> list[Trace]:
     """Run a batch: read the given answers or generate them, then run the auxiliary views."""
+    given = [sample.answer is not None for sample in samples]
+    if len(set(given)) > 1:
+        return _mixed(adapter, samples, given, needs, generation)
     if len(samples) > 1 and not adapter.batches:
         return [trace for sample in samples for trace in trace_samples(adapter, [sample], needs, generation)]
     if not samples[0].prepared.cells:
         return trace_without_cells(adapter, samples, needs, generation)
     recorder = Recorder(adapter, needs.layer, lens_layers(len(adapter.blocks)) if needs.lens else ())
-    if all(sample.answer is not None for sample in samples):
-        run = _read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
+    if given[0]:
+        run = read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
         decode = _decode_greedily if is_plain_greedy(adapter, generation) else _generate
         run = decode(adapter, samples, recorder, generation)
@@ -60,6 +65,18 @@ def trace_samples(
     return assemble(adapter, parts, needs)
 
 
+def _mixed(
+    adapter: Adapter, samples: Sequence[TraceRequest], given: Sequence[bool], needs: Needs, generation: Generation
+) -> list[Trace]:
+    """Samples with given answers in one run, those without in another."""
+    found: dict[int, Trace] = {}
+    for kind in (True, False):
+        rows = [row for row, own in enumerate(given) if own == kind]
+        traces = trace_samples(adapter, [samples[row] for row in rows], needs, generation)
+        found |= dict(zip(rows, traces, strict=True))
+    return [found[row] for row in range(len(samples))]
+
+
 @dataclass(frozen=True)
 class _Run:
     """Recorded states [B, positions, d] of a batch; `offsets` are the positions of the samples' first tokens."""
@@ -71,7 +88,7 @@ class _Run:
     embeds: Tensor | None = None  # [B, positions, d] of the prompts, or of prompts and answers
 
 
-def _read_answers(adapter: Adapter, samples: Sequence[TraceRequest], answers: list[Tensor], recorder: Recorder) -> _Run:
+def read_answers(adapter: Adapter, samples: Sequence[TraceRequest], answers: list[Tensor], recorder: Recorder) -> _Run:
     """One pass over the prompts with given answers."""
     for answer in answers:
         refuse_image_tokens(answer, adapter.image_token_id)
@@ -85,11 +102,10 @@ def _decode_greedily(
 ) -> _Run:
     """Generate greedy answers and record the states of their tokens."""
     batch = adapter.pack([sample.prepared for sample in samples], pad_token(adapter))
-    if adapter.compiled is not None and recorder.at_end:
-        ends = end_tokens(adapter, generation)
-        tokens, norm = adapter.compiled.generate(batch, int(generation["max_new_tokens"]), ends)
-        answers = [cut_answer(row, ends, -1) for row in tokens.cpu()]
-        return _Run(answers, norm, norm, batch.offsets)
+    if adapter.compiled is not None and not recorder.needs_hooks:
+        return _decode_compiled(
+            adapter.compiled, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation)
+        )
     decoder = GreedyDecoder(recorder.own, batch, int(generation["max_new_tokens"]), end_tokens(adapter, generation))
     norms, layers, rows = [], [], len(samples)
     states = decoder.prefill(batch)
@@ -105,6 +121,27 @@ def _decode_greedily(
     return _Run(answer_tokens(decoder.tokens), norm, layer, batch.offsets, decoder.embeds)
 
 
+def _decode_compiled(compiled: CompiledPasses, batch: Batch, limit: int, ends: Sequence[int]) -> _Run:
+    """The same with the passes of compile=True."""
+    rows = len(batch.ids)
+    speaking = compiled.speaking(rows, limit, ends)
+    try:
+        speaking.begin(batch, range(rows))
+        said = dict[int, Said]()
+        while len(said) < rows:
+            said.update({one.name: one for one in speaking.advance()})
+    finally:
+        compiled.done(speaking)
+    longest = max(len(said[row].states) + batch.offsets[row] for row in range(rows))
+    norm = torch.stack(
+        [
+            F.pad(said[row].states, (0, 0, offset, longest - offset - len(said[row].states)))
+            for row, offset in enumerate(batch.offsets)
+        ]
+    )
+    return _Run([said[row].answer for row in range(rows)], norm, norm, batch.offsets)
+
+
 def _generate(adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recorder, generation: Generation) -> _Run:
     """Generate answers by the model's own `generate` and record the states of their tokens."""
     prepared = [sample.prepared for sample in samples]
@@ -118,7 +155,7 @@ def _generate(adapter: Adapter, samples: Sequence[TraceRequest], recorder: Recor
     # beam search or an assistant runs other positions, too: then the answers are read again in one pass
     if norm.shape[:2] != (len(samples), sequences.shape[1] - 1):
         recorder.take_lens()
-        return _read_answers(adapter, samples, answers, recorder)
+        return read_answers(adapter, samples, answers, recorder)
     return _Run(answers, norm, layer, [length - len(sample.input_ids) for sample in prepared])
 
 
@@ -160,11 +197,10 @@ def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
 def _view_states(adapter: Adapter, views: Sequence[Prepared], recorder: Recorder, kind: ViewKind) -> list[Tensor]:
     """Visual states [N, d] of each view, from one pass."""
     _, layer = forward(adapter, views, recorder, kind)
-    offsets = [layer.shape[1] - len(view.input_ids) for view in views]
-    return [
-        recorder.visual(layer[row, offset + view.visual.to(layer.device)])
-        for row, (view, offset) in enumerate(zip(views, offsets, strict=True))
-    ]
+    length = layer.shape[1]
+    places = [(row + 1) * length - len(view.input_ids) + view.visual for row, view in enumerate(views)]
+    states = layer.flatten(0, 1)[sent(torch.cat(places), layer.device)]
+    return list(torch.split(recorder.visual(states), [len(own) for own in places]))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ercr.trace.tokens import pad_token
 
 
 class Recorder:
-    """Records the outputs of some modules during passes of `own`, an adapter whose replica no other run uses."""
+    """Records the outputs of some modules during passes of `own`, whose replica of the model no other run uses."""
 
     def __init__(self, adapter: Adapter, layer: int, lens: Sequence[int] = ()) -> None:
         """`lens` are further layers, of which the states of the first pass are kept."""
@@ -26,14 +27,24 @@ class Recorder:
         # 0: embeddings, n: after block n, last: after the final norm
         index = checked_layer(layer, len(adapter.blocks) + 1)
         self.at_end = index == len(adapter.blocks)
-        self._norm = adapter.final_norm
-        self.own = cancellable(adapter)
-        self.own.final_norm.register_forward_hook(self._keep_output)
+        self._adapter, self._index, self.lens = adapter, index, tuple(lens)
+
+    @property
+    def needs_hooks(self) -> bool:
+        """Whether states are wanted that captured passes do not give."""
+        return not self.at_end or bool(self.lens)
+
+    @cached_property
+    def own(self) -> Adapter:
+        """The adapter whose passes are recorded; captured passes do without it."""
+        own = cancellable(self._adapter)
+        own.final_norm.register_forward_hook(self._keep_output)
         if not self.at_end:
-            self.own.blocks[index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
-        for each in lens:
-            if each < len(adapter.blocks):
-                self.own.blocks[each].register_forward_pre_hook(self._keep_first(each), with_kwargs=True)
+            own.blocks[self._index].register_forward_pre_hook(self._keep_input, with_kwargs=True)
+        for each in self.lens:
+            if each < len(self._adapter.blocks):
+                own.blocks[each].register_forward_pre_hook(self._keep_first(each), with_kwargs=True)
+        return own
 
     def take_lens(self) -> list[Tensor]:
         """States [B, positions, d] of the further layers in the first pass since the last call."""
@@ -58,7 +69,7 @@ class Recorder:
         return layer_states if self.at_end else self.normed(layer_states)
 
     def normed(self, states: Tensor) -> Tensor:
-        norm: Tensor = self._norm(states)  # the user's module, which has no recording hook
+        norm: Tensor = self._adapter.final_norm(states)  # the user's module, which has no recording hook
         return norm
 
     def _keep_output(self, _: nn.Module, args: object, output: Tensor) -> None:
@@ -84,7 +95,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """One pass over left-padded samples, without the language head: final and requested states [B, L, d]."""
     batch = adapter.pack(samples, pad_token(adapter))
-    if adapter.compiled is not None and recorder.at_end and kind == "pad":
+    if adapter.compiled is not None and kind == "pad" and not recorder.needs_hooks:
         states = adapter.compiled.forward(batch)
         return states, states
     own = recorder.own

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from ercr.errors import ImageError
 from ercr.image.geometry import Geometry, Panel
-from ercr.models.base import Adapter, Batch, Prepared, ViewKind
-from ercr.models.packed import Groups, group_segments, packed_tower
+from ercr.models.base import Adapter, Batch, Prepared, ViewKind, sent
+from ercr.models.packed import packs
 from ercr.models.registry import register
 
+_COMMON = (*range(512, 4097, 512), *range(5120, 12289, 1024))  # patches that captured passes are padded to
+_PER_WINDOW = 16  # patches; a captured pass has room for windows with so many on average
+_FEW = 17  # pictures that a captured pass has room for
 _MAX_ASPECT = 200  # the family's image processor refuses longer sides
 
 
@@ -95,13 +98,38 @@ class Qwen2VL(Adapter):
         grids = tuple((int(t), int(h), int(w)) for t, h, w in image_grids.tolist())
         return _tower_inputs(grids, int(tower.spatial_merge_size), windows, self.device)
 
+    @property
+    def tower(self) -> nn.Module:
+        return self.model.model.visual  # type: ignore[no-any-return]
+
     def image_features(self, batch: Batch) -> Tensor:
-        """The tower's own pass, with positions and boundaries from the CPU; with compile=True, attention in groups."""
-        tower, prepared = self.model.model.visual, batch.tower_inputs
-        values = batch.pixels["pixel_values"].type(tower.dtype)
-        with packed_tower(tower, prepared.groups) if self.fused else nullcontext():
-            out = tower(values, grid_thw=batch.pixels["image_grid_thw"], **prepared.inputs)
-        return torch.as_tensor(out.pooler_output)
+        """The tower's own pass, with positions and boundaries from the CPU."""
+        tower: Any = self.tower
+        values, prepared = batch.pixels["pixel_values"].type(tower.dtype), batch.tower_inputs
+        grids = batch.pixels["image_grid_thw"]
+        if not packs(tower):
+            return torch.as_tensor(tower(values, grid_thw=grids, **prepared.inputs).pooler_output)
+
+        def features(values: Tensor, grids: Tensor, longest: dict[str, int], **inputs: Tensor) -> Tensor:
+            return torch.as_tensor(tower(values, grid_thw=grids, **inputs, **longest).pooler_output)
+
+        common = next((size for size in _COMMON if size > len(values)), 0)
+        inputs = _padded(prepared.inputs, common) if self.graphs is not None and common else None
+        if inputs is None or len(grids) > _FEW:
+            return features(values, grids, prepared.longest, **prepared.inputs)
+        # padded to a common number of patches, so that pictures of about this size share a captured pass
+        inputs["values"] = F.pad(values, (0, 0, 0, common - len(values)))
+        inputs["grids"] = F.pad(grids, (0, 0, 0, _FEW - len(grids)))
+        longest = {name: self._window if "window" in name else common for name in prepared.longest}
+        key = ("tower", *((name, tuple(value.shape)) for name, value in inputs.items()))
+        found = self.graphs.run(key, inputs, lambda **given: features(longest=longest, **given))
+        return torch.as_tensor(found[: len(values) // self._merge**2])
+
+    @property
+    def _window(self) -> int:
+        """Patches in a window of the towers that have windows."""
+        tower: Any = self.tower
+        return int(tower.window_size // tower.patch_size) ** 2
 
     def extra_inputs(self, ids: Tensor) -> dict[str, Tensor]:
         return {"mm_token_type_ids": (ids == self.image_token_id).int()}
@@ -122,7 +150,7 @@ class Qwen2VL(Adapter):
 @dataclass(frozen=True)
 class _TowerInputs:
     inputs: dict[str, Tensor]
-    groups: dict[int, Groups]  # by the id of the cu_seqlens tensor among the inputs
+    longest: dict[str, int]  # of the pictures, and of the windows if there are any
 
 
 @lru_cache(maxsize=32)
@@ -139,13 +167,33 @@ def _tower_inputs(
     if windows is not None:
         index, edges = vision_utils.get_vision_window_index(on_cpu, merge, *windows)
         found |= {"window_index": index, "cu_window_seqlens": edges}
-    inputs = {name: value.to(device) for name, value in found.items()}
-    groups = {
-        id(inputs[name]): group_segments(tuple(edges.diff().tolist()), device)
+    inputs = {name: sent(value, device) for name, value in found.items()}
+    longest = {
+        name.replace("cu_", "max_").replace("seqlens", "seqlen"): int(edges.diff().max())
         for name, edges in found.items()
         if name.startswith("cu_")
     }
-    return _TowerInputs(inputs, groups)
+    return _TowerInputs(inputs, longest)
+
+
+def _padded(inputs: dict[str, Tensor], common: int) -> dict[str, Tensor] | None:
+    """What the tower is told of its pictures, with one more picture of zeros up to a common number of patches.
+
+    None if there are more pictures, frames or windows than a captured pass has room for.
+    """
+    rooms = {"cu_seqlens": _FEW + 1, "cu_window_seqlens": common // _PER_WINDOW}
+    if any(len(inputs[name]) > room for name, room in rooms.items() if name in inputs):
+        return None
+    found = {}
+    for name, value in inputs.items():
+        if name == "position_ids":
+            found[name] = F.pad(value, (0, 0, 0, common - len(value)))
+        elif name == "window_index":  # of cells
+            cells = common * len(value) // len(inputs["position_ids"])
+            found[name] = torch.cat([value, torch.arange(len(value), cells, device=value.device)])
+        else:  # edges: the picture of zeros, then pictures without patches
+            found[name] = F.pad(value, (0, rooms[name] - len(value)), value=common)
+    return found
 
 
 def _three_axes(sample: Prepared, length: int) -> Tensor:

@@ -1,0 +1,121 @@
+"""Resizing of 8-bit pictures on any device with the very numbers of Pillow's and torch's own CPU code.
+
+Both resize 8-bit pixels in whole numbers: weights are rounded to multiples of a power of two, each output is the sum of
+weighted pixels, plus a half, shifted down and clipped; first along rows, then along columns. Sums of such products are
+exact in float64, so a matrix product on a GPU gives the same bits. Pillow takes weights of 22 bits, torch of 16 with
+as many behind the point as fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Backend = Literal["pillow", "torch"]
+Size = tuple[int, int]  # height, width
+_PILLOW_BITS = 22
+_TORCH_LIMIT = 2**15
+
+
+def _cubic(x: Tensor) -> Tensor:
+    a, x = -0.5, x.abs()
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp(min=0)
+
+
+def _lanczos(x: Tensor) -> Tensor:
+    inside = (x >= -3) & (x < 3)
+    return torch.where(inside, _sinc(x) * _sinc(x / 3), torch.zeros_like(x))
+
+
+def _sinc(x: Tensor) -> Tensor:
+    turned = x * math.pi
+    return torch.where(x == 0, torch.ones_like(x), turned.sin() / turned)
+
+
+# by Pillow's number of the filter: the function, and how far it reaches
+FILTERS: dict[int, tuple[Callable[[Tensor], Tensor], float]] = {
+    1: (_lanczos, 3.0),
+    2: (_triangle, 1.0),
+    3: (_cubic, 2.0),
+}
+
+
+@lru_cache(maxsize=512)
+def weights(old: int, new: int, resample: int, backend: Backend) -> tuple[Tensor, int]:
+    """Whole weights [new, old] in float64, and how many of their bits lie behind the point."""
+    function, reach = FILTERS[resample]
+    scale = old / new
+    stretch = max(scale, 1.0)
+    support = reach * stretch
+    centre = (torch.arange(new, dtype=torch.float64) + 0.5) * scale
+    # both round halves up by cutting off after 0.5 was added
+    first = (centre - support + 0.5).clamp(min=0).floor()
+    last = (centre + support + 0.5).floor().clamp(max=old)
+    places = torch.arange(old, dtype=torch.float64)
+    inside = (places >= first[:, None]) & (places < last[:, None])
+    own = torch.where(inside, function((places - centre[:, None] + 0.5) * (1 / stretch)), 0.0)
+    own = own / _in_order(own, inside)
+    bits = _PILLOW_BITS if backend == "pillow" else _torch_bits(float(own.max()))
+    wide = own * 2**bits
+    return torch.where(wide < 0, (wide - 0.5).ceil(), (wide + 0.5).floor()), bits
+
+
+def _in_order(own: Tensor, inside: Tensor) -> Tensor:
+    """Sums [new, 1] added up from left to right, as the libraries do: another order may change the last bit."""
+    most = int(inside.sum(1).max())
+    first = inside.double().argmax(1)
+    total = torch.zeros(len(own), dtype=torch.float64)
+    for step in range(most):
+        at = (first + step).clamp(max=own.shape[1] - 1)
+        value = own[torch.arange(len(own)), at]
+        total = total + torch.where(inside[torch.arange(len(own)), at] & (first + step < own.shape[1]), value, 0.0)
+    return total[:, None]
+
+
+def _torch_bits(largest: float) -> int:
+    """As many bits behind the point as keep the largest weight within 16 bits."""
+    bits = 0
+    while bits < _PILLOW_BITS and int(0.5 + largest * 2 ** (bits + 1)) < _TORCH_LIMIT:
+        bits += 1
+    return bits
+
+
+@lru_cache(maxsize=256)
+def _on(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
+    found, bits = weights(old, new, resample, backend)
+    return found.to(device), bits
+
+
+def _weights(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
+    found, bits = _on(old, new, resample, backend, device)
+    if found.is_cuda:  # several streams use it, and none may lose it when it is dropped
+        found.record_stream(torch.cuda.current_stream(device))
+    return found, bits
+
+
+def resize(pixels: Tensor, size: Size, resample: int, backend: Backend) -> Tensor:
+    """Pixels [..., H, W] in 8 bits at another size (height, width), with the numbers of the given library."""
+    height, width = pixels.shape[-2:]
+    if width != size[1]:
+        across, bits = _weights(width, size[1], resample, backend, pixels.device)
+        pixels = _rounded(pixels.double() @ across.T, bits)
+    if height != size[0]:
+        down, bits = _weights(height, size[0], resample, backend, pixels.device)
+        pixels = _rounded(down @ pixels.double(), bits)
+    return pixels
+
+
+def _rounded(sums: Tensor, bits: int) -> Tensor:
+    rounded: Tensor = ((sums + 2 ** (bits - 1)) * 2.0**-bits).floor()
+    return rounded.clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,97 @@
+"""Pictures prepared on the model's device by the checkpoint's own processor, with the numbers that it gives on the CPU.
+
+The processors of torchvision's kind take tensors of any device. Only their resizing rounds differently there, so that
+is replaced by one with the CPU's very numbers. Whether all of it does what the CPU does is tried once, with pictures of
+several sizes, and else the CPU prepares the pictures.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ercr.image.on_device import DevicePicture
+from ercr.image.resampling import resize
+
+if TYPE_CHECKING:
+    from ercr.models.base import Adapter
+
+_TRIALS = ((640, 427), (97, 331), (500, 375))  # width and height of pictures that are prepared in both ways
+_SCALES = (0.5, 0.75)  # of views
+_EXACT = {"BILINEAR": 2, "BICUBIC": 3, 2: 2, 3: 3}  # filters whose numbers on the CPU are known
+
+
+class DeviceProcessor:
+    """Wraps an image processor: pictures on a device come out as 8-bit pixels there; the rest is the wrapped one's."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = _with_exact_resize(processor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def __call__(self, *, images: list[DevicePicture], **options: Any) -> dict[str, Tensor]:
+        given = [image.pixels for image in images]
+        return dict(self._processor(images=given, **options, do_rescale=False, do_normalize=False))
+
+
+def _with_exact_resize(processor: Any) -> Any:
+    """A copy of the processor whose resizing has the CPU's numbers."""
+    own = copy(processor)
+    own.__class__ = _exact(processor.__class__)
+    return own
+
+
+@cache
+def _exact(kind: type) -> Any:
+    from transformers.image_processing_backends import TorchvisionBackend
+
+    class ExactResize(TorchvisionBackend):  # type: ignore[misc]
+        """Stands between a processor's class and torchvision's: what the processor resizes is resized here."""
+
+        def resize(self, image: Tensor, size: Any, resample: Any = None, antialias: bool = True, **more: Any) -> Tensor:
+            name = getattr(resample, "name", resample)
+            if image.dtype != torch.uint8 or name not in _EXACT or not antialias:
+                raise ValueError("The processor resizes in a way that is not known.")
+            # the shape alone, by the processor's own rules
+            shape = super().resize(torch.empty(image.shape, dtype=torch.uint8, device="meta"), size, resample).shape
+            return resize(image, (int(shape[-2]), int(shape[-1])), _EXACT[name], "torch")
+
+    return type(f"{kind.__name__}OnDevice", (kind, ExactResize), {})
+
+
+def on_device(adapter: Adapter) -> Adapter | None:
+    """The adapter that prepares pictures on the model's device, or None if that gives other numbers."""
+    if getattr(adapter.image_processor, "backend", None) != "torchvision" or adapter.value_table is None:
+        return None
+    other = copy(adapter)
+    try:
+        other.image_processor = DeviceProcessor(adapter.image_processor)
+        same = all(_same(adapter.on_cpu_in_8_bits, other, size) for size in _TRIALS)
+    except Exception:  # whatever a processor of another kind raises, the CPU can prepare its pictures
+        return None
+    return other if same else None
+
+
+def _same(host: Adapter, device: Adapter, size: tuple[int, int]) -> bool:
+    """Whether both make the same of a picture and of its views."""
+    values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(values).resize(size)
+    copied = DevicePicture.of(image, device.device)
+    expected, found = host.image_inputs(image), device.image_inputs(copied)
+    pairs = [(expected, found)]
+    for scale in _SCALES:
+        view = host.view_inputs(image, expected[1], scale, "pad")
+        pairs.append((view, device.view_inputs(copied, expected[1], scale, "pad")))
+    return all(
+        one[1] == other[1]
+        and one[0].keys() == other[0].keys()
+        and all(torch.equal(value.cpu(), other[0][name].cpu()) for name, value in one[0].items())
+        for one, other in pairs
+    )

@@ -1,0 +1,326 @@
+"""A decoder of the usual kind in plain torch, for compile=True: the model's own weights, in few and large kernels.
+
+A block is cut at its attention. What lies between the attentions of two blocks is one function, which torch.compile
+fuses, and the same compiled function serves all blocks. (Compiled as modules, blocks differ by their number, which
+makes torch compile each of them anew.) Tokens of all samples stand in one row, so nothing is padded: attention gets
+their edges. Keys and values lie in slots of equal length, one for each sample that is being answered.
+
+`fused_decoder` returns None where a model's blocks are of another kind or compute anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ercr.models.packed import attend_packed, has_flash
+
+Linear = tuple[Tensor, Tensor | None]  # weight and bias
+# norm; query, key and value, or all three in one; norms of heads
+Heads = tuple[Tensor, tuple[Linear, ...], Tensor | None, Tensor | None]
+Tail = tuple[Linear, Tensor, Tensor, Tensor, Tensor]  # output of attention; norm; gate, up and down of the MLP
+Cache = tuple[Tensor, Tensor]  # keys and values of a block
+_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_NORMS = {"q_norm", "k_norm"}
+_MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+_SILU = ("SiLU", "SiLUActivation")
+_NUMBERS = count()
+_TOLERANCE = 0.05  # of the largest number of a state: rounding in half precision stays below, another equation does not
+
+
+class Slots:
+    """Keys and values of samples that are being answered, at fixed addresses: a slot of equal length for each."""
+
+    def __init__(self, depth: int, rows: int, length: int, shape: tuple[int, int], like: Tensor) -> None:
+        self.rows, self.length = rows, length
+        self.nowhere = rows * length  # the place of tokens that nobody will look at
+        self.caches: list[Cache] = [
+            (like.new_zeros(rows * length + 1, *shape), like.new_zeros(rows * length + 1, *shape)) for _ in range(depth)
+        ]
+        _any_number(*(part for pair in self.caches for part in pair))
+        self.first = torch.arange(rows, device=like.device) * length  # where each slot begins
+        self.edges = torch.arange(rows + 1, device=like.device, dtype=torch.int32)
+        self.bounds = self.edges * length
+
+    def attend(self, layer: int, query: Tensor, at: Tensor, seen: Tensor, scale: float) -> Tensor:
+        """Attention of a token in each of the first n slots [n, heads, d] to the first `seen` places, up to `at`."""
+        rows, (keys, values) = len(query), self.caches[layer]
+        if has_flash(query):
+            found: Tensor = torch.ops.aten._flash_attention_forward(
+                *(query, keys, values, self.edges[: rows + 1], self.bounds[: rows + 1], 1, self.length),
+                *(0.0, False, False),
+                scale=scale,
+                seqused_k=seen,
+            )[0]
+            return found.flatten(1)
+        shown = (torch.arange(self.length, device=at.device) <= at[:, None])[:, None, None]
+        k, v = (self._by_slot(part)[:rows].transpose(1, 2) for part in (keys, values))
+        return F.scaled_dot_product_attention(query[:, :, None], k, v, shown, scale=scale, enable_gqa=True).flatten(1)
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one slot over another."""
+        for keys_and_values in self.caches:
+            for part in keys_and_values:
+                slots = self._by_slot(part)
+                slots[target] = slots[source]
+
+    def take(self, smaller: Slots) -> None:
+        """Copy the places of slots with fewer of them."""
+        for own, other in zip(self.caches, smaller.caches, strict=True):
+            for part, given in zip(own, other, strict=True):
+                self._by_slot(part)[:, : smaller.length] = smaller._by_slot(given)
+
+    def _by_slot(self, part: Tensor) -> Tensor:
+        return part[: self.nowhere].view(self.rows, self.length, *part.shape[1:])
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Samples one behind the other: their edges [B + 1] on the device, and their lengths."""
+
+    edges: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+
+class FusedDecoder:
+    """The blocks and the final norm of a decoder; `compiled` ones are fused by torch.compile."""
+
+    def __init__(self, decoder: Any, blocks: Sequence[Any], norm: Any) -> None:
+        self.heads = [_heads(block) for block in blocks]
+        self.tails = [_tail(block) for block in blocks]
+        self.norm, self.eps = norm.weight, float(norm.variance_epsilon)
+        attention = blocks[0].self_attn
+        self.width, self.scale = int(attention.head_dim), float(attention.scaling)
+        self.rotary = decoder.rotary_emb
+        self.compiled = False
+        self.groups = len(self.heads[0][1][0][0]) // len(self.heads[0][1][1][0])  # heads of queries per head of keys
+        self.shared = len(self.heads[0][1][1][0]) // self.width  # heads of keys and values
+
+    def compile(self) -> None:
+        """Fuse what lies between attentions; queries, keys and values become one product, with copied weights."""
+        self.compiled = True
+        self.heads = [(norm, (_joined(parts),), query, key) for norm, parts, query, key in self.heads]
+
+    def slots(self, rows: int, length: int) -> Slots:
+        return Slots(len(self.heads), rows, length, (self.shared, self.width), self.norm)
+
+    @torch.no_grad()
+    def read(
+        self, embeds: Tensor, positions: Tensor, packed: Packed, into: tuple[Slots, Tensor] | None = None
+    ) -> Tensor:
+        """Final states [T, d] of prompts; `into` names slots and the places [T] of the tokens' keys and values."""
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return attend_packed(query, key, value, packed.edges, packed.lengths, self.scale, causal=True)
+
+        return self._run(embeds, positions, attend, "prompt", into)
+
+    @torch.no_grad()
+    def step(self, embeds: Tensor, positions: Tensor, slots: Slots, at: Tensor) -> Tensor:
+        """Final states [n, d] of one new token in each of the first n slots; `at` [n] is its place in its slot."""
+        seen = (at + 1).int()
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return slots.attend(layer, query, at, seen, self.scale)
+
+        return self._run(embeds, positions, attend, "step", (slots, slots.first[: len(at)] + at))
+
+    def axes(self, positions: Tensor) -> Tensor:
+        """Positions [1 or 3, T] as the rotary module takes them: some take three axes, equal ones for text."""
+        if hasattr(self.rotary, "mrope_section"):
+            return positions.expand(3, -1)[:, None]
+        return positions[:1]
+
+    def _run(
+        self, x: Tensor, positions: Tensor, attend: Callable[..., Tensor], kind: str, into: tuple[Slots, Tensor] | None
+    ) -> Tensor:
+        parts = _compiled(kind) if self.compiled else _PLAIN
+        cos, sin = (table[0, :, None] for table in self.rotary(x, positions))
+        caches: Sequence[Cache | None] = [None] * len(self.heads) if into is None else into[0].caches
+        to = None if into is None else into[1]
+        shape = (self.groups, self.width)
+        _any_number(x, cos, sin, to)
+        query, key, value = parts.first(x, self.heads[0], caches[0], to, cos, sin, self.eps, *shape)
+        for layer, (tail, heads) in enumerate(zip(self.tails, self.heads[1:], strict=False)):
+            seen = attend(layer, query, key, value)
+            _any_number(seen, x)
+            x, query, key, value = parts.between(
+                seen, x, tail, heads, caches[layer + 1], to, cos, sin, self.eps, *shape
+            )
+        seen = attend(len(self.tails) - 1, query, key, value)
+        _any_number(seen, x)
+        states: Tensor = parts.last(seen, x, self.tails[-1], self.norm, self.eps)
+        return states
+
+
+def fused_decoder(adapter: Any) -> FusedDecoder | None:
+    """The adapter's decoder in this form, or None if its blocks are of another kind."""
+    decoder, blocks = adapter.language_model, list(adapter.blocks)
+    if not all(map(_usual, blocks)) or not hasattr(decoder, "rotary_emb") or adapter.device.type == "meta":
+        return None
+    found = FusedDecoder(decoder, blocks, adapter.final_norm)
+    return found if _agrees(adapter, found) else None
+
+
+def _usual(block: Any) -> bool:
+    """Whether a block has just the parts that are computed here."""
+    parts = {name for name, _ in block.named_children()}
+    if parts != _PARTS:
+        return False
+    attention = {name for name, _ in block.self_attn.named_children()}
+    mlp = {name for name, _ in block.mlp.named_children()}
+    linear = [getattr(block.self_attn, name) for name in _ATTENTION if hasattr(block.self_attn, name)]
+    linear += [getattr(block.mlp, name) for name in _MLP - {"act_fn"} if hasattr(block.mlp, name)]
+    norms = (block.input_layernorm, block.post_attention_layernorm)
+    return (
+        attention - _NORMS == _ATTENTION
+        and mlp == _MLP
+        and type(block.mlp.act_fn).__name__ in _SILU
+        and all(type(part) is nn.Linear for part in linear)
+        and all(hasattr(norm, "variance_epsilon") for norm in norms)
+        and getattr(block.self_attn, "sliding_window", None) is None
+        and all(getattr(block.mlp, name).bias is None for name in _MLP - {"act_fn"})
+    )
+
+
+@torch.no_grad()
+def _agrees(adapter: Any, found: FusedDecoder) -> bool:
+    """Whether both give the same states for a few made-up embeddings: classes may share names and not equations."""
+    decoder, like = adapter.language_model, found.norm
+    made = torch.Generator().manual_seed(0)
+    embeds = torch.randn(1, 12, len(like), generator=made).to(like)
+    places = torch.arange(12, device=like.device)[None]
+    own = decoder(inputs_embeds=embeds, position_ids=places, use_cache=False).last_hidden_state[0]
+    packed = Packed(torch.tensor([0, 12], dtype=torch.int32, device=like.device), (12,))
+    try:
+        ours = found.read(embeds[0], found.axes(places), packed)
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    return bool((own - ours).abs().max() <= _TOLERANCE * own.abs().max())
+
+
+def _heads(block: Any) -> Heads:
+    own = block.self_attn
+    query_norm, key_norm = (getattr(getattr(own, name, None), "weight", None) for name in ("q_norm", "k_norm"))
+    parts = tuple((part.weight, part.bias) for part in (own.q_proj, own.k_proj, own.v_proj))
+    return block.input_layernorm.weight, parts, query_norm, key_norm
+
+
+def _joined(parts: Sequence[Linear]) -> Linear:
+    """Several products of the same states as one."""
+    weight = nn.Parameter(torch.cat([weight for weight, _ in parts]), requires_grad=False)
+    if all(bias is None for _, bias in parts):
+        return weight, None
+    biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
+    return weight, nn.Parameter(torch.cat(biases), requires_grad=False)
+
+
+def _tail(block: Any) -> Tail:
+    out, mlp = block.self_attn.o_proj, block.mlp
+    parts = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+    return ((out.weight, out.bias), block.post_attention_layernorm.weight, *parts)
+
+
+# what is compiled: functions of states and one block's weights
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * wide.to(x.dtype)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+def _first(
+    x: Tensor,
+    heads: Heads,
+    cache: Cache | None,
+    to: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    groups: int,
+    width: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [T, heads, width] of a block, which also go `to` places of its cache."""
+    norm, parts, query_norm, key_norm = heads
+    x = _norm(x, norm, eps)
+    found = [F.linear(x, *part) for part in parts]
+    if len(found) == 1:
+        shared = found[0].shape[-1] // (groups + 2)
+        found = list(torch.split(found[0], [groups * shared, shared, shared], dim=-1))
+    q, k, v = (part.reshape(len(x), -1, width) for part in found)
+    q = q if query_norm is None else _norm(q, query_norm, eps)
+    k = k if key_norm is None else _norm(k, key_norm, eps)
+    q, k = _turned(q, cos, sin), _turned(k, cos, sin)
+    if cache is not None:
+        cache[0][to], cache[1][to] = k, v
+    return q, k, v
+
+
+def _after(seen: Tensor, x: Tensor, tail: Tail, eps: float) -> Tensor:
+    """The states after a block, from what its attention saw and the states before it."""
+    out, norm, gate, up, down = tail
+    x = x + F.linear(seen, *out)
+    y = _norm(x, norm, eps)
+    return x + F.linear(F.silu(F.linear(y, gate)) * F.linear(y, up), down)
+
+
+def _between(
+    seen: Tensor, x: Tensor, tail: Tail, heads: Heads, cache: Cache | None, to: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The rest of a block, and the beginning of the next one."""
+    x = _after(seen, x, tail, rest[2])
+    return (x, *_first(x, heads, cache, to, *rest))
+
+
+def _last(seen: Tensor, x: Tensor, tail: Tail, norm: Tensor, eps: float) -> Tensor:
+    return _norm(_after(seen, x, tail, eps), norm, eps)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three functions that a pass is made of, compiled or not."""
+
+    first: Callable[..., Any]
+    between: Callable[..., Any]
+    last: Callable[..., Any]
+
+
+_PLAIN = Parts(_first, _between, _last)
+
+
+@cache
+def _compiled(kind: str) -> Parts:
+    """The functions for one kind of pass."""
+    return Parts(*(torch.compile(_own(function)) for function in (_first, _between, _last)))
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with code of its own: torch counts how often a piece of code is compiled."""
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_NUMBERS)}")
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+
+
+def _any_number(*states: Tensor | None) -> None:
+    """Let compiled code take any number of tokens."""
+    for tensor in states:
+        if tensor is not None:
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)

@@ -11,14 +11,27 @@ if TYPE_CHECKING:
     from ercr.explaining.explainer import Explainer
     from ercr.explanation import Explanation, Token, Word
     from ercr.explanation.storage import load
+    from ercr.image.clips import Clip
     from ercr.render.compare import compare
 
-__all__ = ["ErcrError", "Explainer", "Explanation", "Token", "Word", "__version__", "compare", "load", "methods"]
+__all__ = [
+    "Clip",
+    "ErcrError",
+    "Explainer",
+    "Explanation",
+    "Token",
+    "Word",
+    "__version__",
+    "compare",
+    "load",
+    "methods",
+]
 
 # importing ercr alone must not load torch
 __getattr__ = lazy_attributes(
     __name__,
     {
+        "Clip": "ercr.image.clips",
         "Explainer": "ercr.explaining.explainer",
         "Explanation": "ercr.explanation",
         "Token": "ercr.explanation",

@@ -248,7 +248,7 @@ def _causal(adapter: Adapter) -> bool:
     for prompt in (PROMPT, "Describe this image."):
         request = TraceRequest(picture(*SIZES[0]), adapter.prepare(picture(*SIZES[0]), as_messages(prompt)))
         answer = adapter.encode_answer("a dog on a sofa .")
-        found.append(trace_samples(adapter, [TraceRequest(request.image, request.prepared, answer)], Needs(), {})[0])
+        found.append(trace_samples(adapter, [TraceRequest(request.media, request.prepared, answer)], Needs(), {})[0])
     first, second = (trace.anchor.states for trace in found)
     return bool((first - second).abs().max() < 1e-4 * first.abs().max())
 

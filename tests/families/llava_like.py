@@ -17,11 +17,14 @@ VICUNA = {"system": ("", " "), "user": ("USER: ", " "), "assistant": ("ASSISTANT
 INST = {"system": ("", "\n"), "user": ("[INST] ", " [/INST]"), "assistant": (" ", "</s>")}
 
 
-def chat(marks: dict[str, tuple[str, str]], image: str, opening: str, start: str = "", first: bool = True) -> str:
-    """A chat template: `marks` before and after a turn of each role, images before the text if `first`."""
+def chat(
+    marks: dict[str, tuple[str, str]], image: str, opening: str, start: str = "", first: bool = True, video: str = ""
+) -> str:
+    """A chat template: `marks` before and after a turn of each role, images (and videos) before the text if `first`."""
     picture = "{% if c['type'] == 'image' %}" + image + "{% endif %}"
+    clip = "{% if c['type'] == 'video' %}" + video + "{% endif %}"
     words = "{% if c['type'] == 'text' %}{{ c['text'] }}{% endif %}"
-    loops = [picture, words] if first else [picture + words]
+    loops = [picture, *([clip] if video else []), words] if first else [picture + words]
     content = "".join("{% for c in m['content'] %}" + loop + "{% endfor %}" for loop in loops)
     return (
         "{% set marks = " + repr(marks) + " %}" + start + "{% for m in messages %}{{ marks[m['role']][0] }}"
@@ -318,6 +321,7 @@ def llava_onevision() -> tuple[Any, Any]:
             {r: (f"<|im_start|>{r} ", "<|im_end|>") for r in ("system", "user", "assistant")},
             "<image>\n",
             "<|im_start|>assistant\n",
+            video="<video>\n",
         ),
         video_token="<video>",
     )

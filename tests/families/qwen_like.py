@@ -9,10 +9,12 @@ from tests.families.registry import family
 
 CONTENT = (
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
-    "{% if c['type'] == 'image' %}IMAGE{% elif c['type'] == 'text' %}{{ c['text'] }}{% endif %}"
+    "{% if c['type'] == 'image' %}IMAGE{% elif c['type'] == 'video' %}VIDEO"
+    "{% elif c['type'] == 'text' %}{{ c['text'] }}{% endif %}"
     "{% endfor %}{% endif %}"
 )
 QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 QWEN_SPECIALS = {"start": "<|im_start|>", "eos": "<|im_end|>", "end": "<|endoftext|>"}
 QWEN_VISION = {
     "image_token": "<|image_pad|>",
@@ -28,15 +30,16 @@ QWEN_IDS = {
 }
 
 
-def chatml(image: str, system: str = "", start: str = "") -> str:
+def chatml(image: str, system: str = "", start: str = "", video: str = QWEN_VIDEO) -> str:
     """ChatML turns; `system` is said where no system message is given, `start` begins the answer."""
     default = (
         "{% if loop.first and m['role'] != 'system' %}<|im_start|>system\n" + system + "<|im_end|>\n{% endif %}"
         if system
         else ""
     )
+    content = CONTENT.replace("IMAGE", image).replace("VIDEO", video)
     return (
-        "{% for m in messages %}" + default + "<|im_start|>{{ m['role'] }}\n" + CONTENT.replace("IMAGE", image) +
+        "{% for m in messages %}" + default + "<|im_start|>{{ m['role'] }}\n" + content +
         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n" + start + "{% endif %}"
     )  # fmt: skip
 

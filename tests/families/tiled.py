@@ -23,7 +23,9 @@ def _internvl(
         "context_image_token": "<IMG_CONTEXT>",
         "video_token": "<video>",
     }
-    tok = tiny.tokenizer({"start": "<|im_start|>", "eos": "<|im_end|>"}, chatml("<IMG_CONTEXT>\n", system), named, bos)
+    tok = tiny.tokenizer(
+        {"start": "<|im_start|>", "eos": "<|im_end|>"}, chatml("<IMG_CONTEXT>\n", system, video="<video>\n"), named, bos
+    )
     tower = {
         "hidden_size": 64,
         "intermediate_size": 96,

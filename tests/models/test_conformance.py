@@ -264,7 +264,7 @@ def test_other_models_are_refused_with_the_families_named():
         (
             [{"role": "user", "content": [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "x"}]}],
             None,
-            "2 images",
+            "2 places without a picture",
         ),
         ("look at <image> here", None, "reads as an image"),
         (PROMPT, "", "answer to explain is empty"),

@@ -52,8 +52,8 @@ FAULTS = [
     Fault(
         "the filter spills over cells beside the picture",
         "methods/ercr.py",
-        "rank_gaussian(cleaned) * valid",
-        "rank_gaussian(cleaned)",
+        "rank_gaussian(cleaned, sheets_of(trace.geometry)) * valid",
+        "rank_gaussian(cleaned, sheets_of(trace.geometry))",
         EQUATIONS,
     ),
     Fault(

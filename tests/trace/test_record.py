@@ -204,7 +204,7 @@ def test_views_of_all_scales_share_a_pass_where_they_fit_and_are_the_same_otherw
         np.testing.assert_allclose(one.states, other.states, atol=1e-9)
     for sample, views in zip(samples, (found[0][:3], found[0][3:]), strict=True):
         for view in views[1:]:
-            shown = adapter.view(sample.image, sample.prepared, view.scale, "pad")
+            shown = adapter.view(sample.media, sample.prepared, view.scale, "pad")
             tail = sample.prepared.input_ids[int(sample.prepared.visual[-1]) + 1 :]
             with adapter.view_context("pad"):
                 layers, _ = full_pass(adapter, shown.with_answer(tail))

@@ -140,7 +140,7 @@ class Scorer:
             row = {**head, **scored}
             at = tokens[row["token"]].row
             if isinstance(plain, Explanation):
-                row |= masses(plain.maps[at], explanation.maps[at], explanation.geometry, _truth(sample, row))
+                row |= masses(plain.maps[at], explanation.maps[at], explanation.alone()[1], _truth(sample, row))
             if self.plan.maps:
                 row["map"] = levels(explanation.maps[at]).tobytes()
             rows.append(row)
@@ -171,7 +171,7 @@ class Scorer:
             ids = [token.id for token in tokens]
             return self.explainer.answer_log_probabilities(pictures, sample.prompt, ids, self.sizes).astype(float)
 
-        maps = [(explanation.geometry, explanation.maps[tokens[row["token"]].row]) for explanation, row in jobs]
+        maps = [(explanation.alone()[1], explanation.maps[tokens[row["token"]].row]) for explanation, row in jobs]
         image = np.asarray(sample.image.convert("RGB"))
         found = curves(image, maps, score, self.plan.budgets, self.plan.baseline)
         for (_, row), deleted, inserted in zip(jobs, found.deleted, found.inserted, strict=True):

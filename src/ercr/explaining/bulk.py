@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ercr.explaining.sizes import Sizes
-from ercr.image.images import LoadedImage
+from ercr.image.gallery import Shown
 from ercr.models.base import Adapter, Prepared
 from ercr.trace import TraceRequest
 from ercr.trace.flow import Flow
@@ -35,9 +35,9 @@ _WASTE = 1.15  # tokens of a pass with its padding, at most so many times those 
 
 @dataclass(frozen=True)
 class Ready:
-    """An image and the request that runs the model on it."""
+    """What is shown and the request that runs the model on it."""
 
-    image: LoadedImage
+    image: Shown
     request: TraceRequest
     there: Any = None  # an event of the device, after which the pictures lie on it; None if they always do
 

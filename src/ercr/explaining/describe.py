@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ercr.errors import ModelStateError
 from ercr.explanation import Candidate, Explanation, Token
-from ercr.image.images import LoadedImage
+from ercr.image.clips import LoadedClip
+from ercr.image.gallery import Gallery, Shown
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Trace
@@ -60,7 +61,7 @@ class Measured:
 class Explained:
     """One sample explained by one method, still on the device."""
 
-    image: LoadedImage
+    image: Shown
     trace: Trace
     method: Method
     settings: Settings
@@ -198,7 +199,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
         **({} if job.signals is None else {"grounding": _grounds(job.signals)}),
         "generation": None if job.options is None else {k: v for k, v in job.options.items() if _plain(v)},
         "answer": "generated" if job.options is not None else "given",
-        "image": {"sha256": job.image.sha256(), "size": list(job.image.size)},
+        "image": _shown(job.image),
         "versions": {
             "ercr": __version__,
             "torch": torch.__version__,
@@ -212,6 +213,19 @@ def _grounds(signals: Measured) -> dict[str, Any]:
     """The calibration, and what stood instead of the picture."""
     kinds = [name.removeprefix(WITHOUT) for name in signals.values if name.startswith(WITHOUT)]
     return {"calibration": signals.calibration.name, "without": kinds}
+
+
+def _shown(image: Shown) -> dict[str, Any]:
+    """Hash and size of a picture; of several pieces the hash of all, and what each of them is."""
+    if not isinstance(image, Gallery):
+        return {"sha256": image.sha256(), "size": list(image.size)}
+    pieces = []
+    for item in image.items:
+        data: dict[str, Any] = {"sha256": item.sha256(), "size": list(item.size)}
+        if isinstance(item, LoadedClip):
+            data |= {"frames": list(item.indices), "of": item.facts.frames, "fps": item.facts.fps}
+        pieces.append(data)
+    return {"sha256": image.sha256(), "pieces": pieces}
 
 
 def _runs(positions: Sequence[int]) -> list[slice]:

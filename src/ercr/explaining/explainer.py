@@ -14,12 +14,12 @@ from ercr.explaining.bulk import Lost, ordered
 from ercr.explaining.decoding import decoding
 from ercr.explaining.describe import Explained, describe
 from ercr.explaining.grounding import Grounds, as_grounds
+from ercr.explaining.media import MediaLike
 from ercr.explaining.runs import Answer, Extras, Runs, as_job
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.streaming import Stream
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
-from ercr.image.images import ImageLike
 from ercr.methods.base import Evidence, Result
 from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
@@ -103,7 +103,7 @@ class Explainer:
 
     def explain(
         self,
-        image: ImageLike,
+        image: MediaLike,
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
         answer: Answer | None = None,
@@ -112,10 +112,14 @@ class Explainer:
         generation: Generation | None = None,
         candidates: bool | Sequence[str] = False,
         grounding: bool | str | Grounds = False,
+        turn: int | None = None,
         **switches: Any,
     ) -> Explanation:
         """Explain the answer that the model generates for an image, or a given `answer`: text, or token ids.
 
+        `image` may be a list of pictures and clips (`ercr.Clip`, or the name of a video file), in the order of their
+        places in the prompt. A conversation (chat messages) is given as `prompt`, or alone, with its pictures inside;
+        with `turn`, the words of that answer of the assistant are explained, counted from 0 or from the end.
         `method` is a name; its settings are given in the call (`context="tam"`) or after a colon
         (`"ercr:context=tam"`). `generation` has options of the model's `generate`; by default decoding is greedy.
         `candidates` adds maps of what the model could have said instead, and of words that are given. `grounding` adds
@@ -123,12 +127,12 @@ class Explainer:
         """
         options = decoding(max_new_tokens, generation)
         chosen, extras = resolve(method, **switches), Extras(candidates, as_grounds(grounding))
-        ready = self.runs.ready_alone(image, prompt, answer, [chosen])
+        ready = self.runs.ready_alone(image, prompt, answer, [chosen], turn)
         return self.runs.explain([ready], [chosen], options, extras)[0][0]
 
     def check(
         self,
-        image: ImageLike,
+        image: MediaLike,
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
         answer: Answer | None = None,
@@ -137,6 +141,7 @@ class Explainer:
         generation: Generation | None = None,
         calibration: str | None = None,
         without: Sequence[str] = (TEXT,),
+        turn: int | None = None,
         **switches: Any,
     ) -> Explanation:
         """Whether each word of an answer, the model's own or a given one, was seen in the image or guessed.
@@ -146,12 +151,18 @@ class Explainer:
         of one, or a JSON file; by default the packaged model's own, and `general` for other models.
         """
         grounds = Grounds(tuple(without), calibration)
-        options = {"max_new_tokens": max_new_tokens, "generation": generation, "grounding": grounds, **switches}
+        options = {
+            "max_new_tokens": max_new_tokens,
+            "generation": generation,
+            "grounding": grounds,
+            "turn": turn,
+            **switches,
+        }
         return self.explain(image, prompt, answer=answer, method=method, **options)
 
     def explain_all(
         self,
-        image: ImageLike,
+        image: MediaLike,
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
         methods: Sequence[str],
@@ -160,16 +171,17 @@ class Explainer:
         generation: Generation | None = None,
         candidates: bool | Sequence[str] = False,
         grounding: bool | str | Grounds = False,
+        turn: int | None = None,
     ) -> list[Explanation]:
         """Explain one answer by several methods, with as few runs of the model as possible."""
         resolved = [resolve(method) for method in methods]
         options = decoding(max_new_tokens, generation)
-        ready = self.runs.ready_alone(image, prompt, answer, resolved)
+        ready = self.runs.ready_alone(image, prompt, answer, resolved, turn)
         return self.runs.explain([ready], resolved, options, Extras(candidates, as_grounds(grounding)))[0]
 
     def explain_many(
         self,
-        images: Sequence[ImageLike],
+        images: Sequence[MediaLike],
         prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
         *,
         methods: Sequence[str],
@@ -191,7 +203,7 @@ class Explainer:
     @without_gradients
     def answer_log_probabilities(
         self,
-        images: Iterable[ImageLike],
+        images: Iterable[MediaLike],
         prompt: str | Sequence[Message],
         answer: Answer,
         batch_size: int | Sizes = 32,
@@ -201,7 +213,7 @@ class Explainer:
         Images are read one batch at a time. A batch that needs too much memory is halved.
         """
 
-        def run(batch: Sequence[ImageLike]) -> list[Floats]:
+        def run(batch: Sequence[MediaLike]) -> list[Floats]:
             requests = [self.runs.ready(image, prompt, answer, cells=False).request for image in batch]
             traces = trace_samples(self.adapter, requests, Needs(top=1, cells=False), {})
             for trace in traces:
@@ -217,7 +229,7 @@ class Explainer:
 
     def explain_batch(
         self,
-        images: Sequence[ImageLike],
+        images: Sequence[MediaLike],
         prompts: str | Sequence[str | Sequence[Message]] = DEFAULT_PROMPT,
         *,
         answers: Sequence[Answer] | None = None,
@@ -269,7 +281,7 @@ class Explainer:
     @without_gradients
     def stream(
         self,
-        image: ImageLike,
+        image: MediaLike,
         prompt: str | Sequence[Message] = DEFAULT_PROMPT,
         *,
         method: str = "ercr",

@@ -17,14 +17,13 @@ from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
+from ercr.explaining.media import MediaLike, asked, load, media
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
-from ercr.image.images import ImageLike, load_image
-from ercr.image.on_device import DevicePicture
 from ercr.methods.base import Method, Settings
 from ercr.models.base import Adapter
-from ercr.models.chat import Message, as_messages
+from ercr.models.chat import Message
 from ercr.trace import Needs, Trace, TraceRequest, trace_samples
 from ercr.trace.flow import Flow, flows, packs
 from ercr.trace.grad_mode import each_without_gradients, without_gradients
@@ -35,7 +34,7 @@ from ercr.zoo import locate, packaged
 Chosen = tuple[Method, Settings]  # a method and its settings
 Answer = str | Sequence[int]  # text, or token ids
 Job = tuple[
-    ImageLike, "str | Sequence[Message]", "Answer | None"
+    MediaLike, "str | Sequence[Message]", "Answer | None"
 ]  # an image, its prompt, and its answer if it is given
 
 
@@ -59,18 +58,23 @@ class Runs:
     @without_gradients
     def ready(
         self,
-        image: ImageLike,
+        image: MediaLike,
         prompt: str | Sequence[Message],
         answer: Answer | None,
         cells: bool = True,
         ahead: Sequence[Needs] = (),
+        turn: int | None = None,
     ) -> Ready:
-        """An image with its request; views that `ahead` needs are prepared now, the others when the model is run."""
-        loaded = load_image(image)
+        """What is shown with its request; views that `ahead` needs are prepared now, others when the model is run."""
+        if turn is not None and answer is not None:
+            raise InputError("turn= explains an answer of the conversation: omit answer=.")
+        wanted = asked(image, prompt, turn)
         adapter = self.adapter.for_bulk if ahead else self.adapter
-        shown = DevicePicture.of(loaded.rgb, adapter.device) if adapter.takes_device_pictures else loaded.rgb
-        prepared = adapter.prepare(shown, as_messages(prompt), cells)
-        request = TraceRequest(loaded.rgb, prepared, self._answer(answer))
+        loaded = load(wanted.sources, adapter.sample_frames)
+        host = media(loaded)
+        shown = adapter.uploaded(host)
+        prepared = adapter.prepare(shown, wanted.messages, cells)
+        request = TraceRequest(host, prepared, self._answer(answer if turn is None else wanted.answer))
         if not ahead:
             return Ready(loaded, request)
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
@@ -82,12 +86,17 @@ class Runs:
         return Ready(loaded, replace(request, prepared=ready_to_copy(request.prepared, adapter), views=views))
 
     def ready_alone(
-        self, image: ImageLike, prompt: str | Sequence[Message], answer: Answer | None, resolved: Sequence[Chosen]
+        self,
+        image: MediaLike,
+        prompt: str | Sequence[Message],
+        answer: Answer | None,
+        resolved: Sequence[Chosen],
+        turn: int | None = None,
     ) -> Ready:
-        """An image to explain by itself; on a GPU, the device prepares it and its views."""
+        """What is shown, to explain by itself; on a GPU, the device prepares it and its views."""
         on_gpu = self.adapter.device.type == "cuda"
         ahead = [method.needs(settings) for method, settings in resolved] if on_gpu else []
-        return self.ready(image, prompt, answer, needs_cells(resolved), ahead)
+        return self.ready(image, prompt, answer, needs_cells(resolved), ahead, turn)
 
     def _answer(self, answer: Answer | None) -> Tensor | None:
         if answer is None:
@@ -189,7 +198,7 @@ class Runs:
 
     def in_batches(
         self,
-        images: Sequence[ImageLike],
+        images: Sequence[MediaLike],
         prompts: str | Sequence[str | Sequence[Message]],
         answers: Sequence[Answer | None] | None,
         resolved: Sequence[Chosen],

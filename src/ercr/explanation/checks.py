@@ -12,6 +12,7 @@ from ercr.errors import FileFormatError
 Check = Callable[[Any, str], None]
 Checks = Mapping[str, Check]
 MAX_SIDE = 8192  # cells along a side of a token grid
+MAX_FRAMES = 100_000  # of a clip
 _MAX_EDGE = 1e7  # largest coordinate of a canvas in pixels
 _MAX_INT = 2**31 - 1
 _MAX_LENGTH = 10**6  # entries of a list
@@ -158,12 +159,28 @@ _PANEL = object_of(
         "spans": tuple_of(*[list_of(tuple_of(_fraction, _fraction), 1, MAX_SIDE)] * 2),
     },
 )
-_GEOMETRY = object_of(
-    {
-        "size": tuple_of(integer(1, _MAX_INT), integer(1, _MAX_INT)),
-        "layout": tuple_of(integer(1, 1000), integer(1, 1000)),
-        "panels": list_of(_PANEL, 1, 4096),
-    }
+_PICTURE = {
+    "size": tuple_of(integer(1, _MAX_INT), integer(1, _MAX_INT)),
+    "layout": tuple_of(integer(1, 1000), integer(1, 1000)),
+    "panels": list_of(_PANEL, 1, 4096),
+}
+_seconds = number(0, 1e7)
+_PIECE = object_of(
+    _PICTURE, {"times": list_of(list_of(_seconds, 1, 64), 1, MAX_FRAMES), "end": _seconds}
+)  # a picture, or a clip with the times of its slices' frames
+_GEOMETRY = any_of(object_of({"pieces": list_of(_PIECE, 1, 1000)}), object_of(_PICTURE))
+_MEDIUM = any_of(
+    object_of({"kind": one_of("picture")}),
+    object_of(
+        {
+            "kind": one_of("clip"),
+            "exact": flag,
+            "indices": list_of(integer(0, _MAX_INT), 1, MAX_FRAMES),
+            "of": integer(1, _MAX_INT),
+            "fps": number(1e-6, 1e6),
+            "bytes": list_of(integer(1, 2**31), 1, MAX_FRAMES),
+        }
+    ),
 )
 _PROVENANCE = object_of(
     {"image": object_of({"sha256": text}, rest=_json_value)},
@@ -193,7 +210,11 @@ _CALIBRATION = object_of(
 )
 HEADER = object_of(
     {"format": integer(0, _MAX_INT), "tokens": list_of(_TOKEN), "geometry": _GEOMETRY, "provenance": _PROVENANCE},
-    {"instead": list_of(list_of(tuple_of(text, integer(0, _MAX_INT)), 1, 100)), "calibration": _CALIBRATION},
+    {
+        "instead": list_of(list_of(tuple_of(text, integer(0, _MAX_INT)), 1, 100)),
+        "calibration": _CALIBRATION,
+        "media": list_of(_MEDIUM, 1, 1000),
+    },
 )
 TENSOR = object_of(
     {

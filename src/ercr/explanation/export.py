@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save as to_safetensors
 
+from ercr.explanation.media import to_arrays
 from ercr.files.writing import write_atomic
+from ercr.image.pieces import Pieces
 from ercr.words import Token, Word, WordMaps
 from ercr.words.contrast import Alternatives
 
 FORMAT = 1
+FORMAT_OF_PIECES = 2  # of several pictures, or a clip; earlier versions cannot read it
 
 
 def save(explanation: WordMaps, path: Path) -> None:
     """Write one file with everything that `load` needs, including the image."""
-    arrays = {"maps": explanation.maps, "image": np.frombuffer(explanation.image.to_bytes(), np.uint8)}
+    pictures, media = to_arrays(explanation.image)
+    arrays: dict[str, NDArray[Any]] = {"maps": explanation.maps, **pictures}
     arrays |= {f"stage.{name}": maps for name, maps in explanation.stages.items()}
     arrays |= _optional(explanation)
     instead, signals = explanation.alternatives, explanation.signals
@@ -33,19 +38,24 @@ def save(explanation: WordMaps, path: Path) -> None:
             "instead.strength": instead.strength,
         }
     header = {
-        "format": FORMAT,
+        "format": FORMAT if media is None else FORMAT_OF_PIECES,
         "tokens": [_token_to_dict(token) for token in explanation.text_tokens],
         "geometry": explanation.geometry.to_dict(),
         "provenance": explanation.provenance,
         **({} if instead is None else {"instead": _instead_to_list(instead)}),
         **({} if signals is None else {"calibration": signals.calibration.to_dict()}),
+        **({} if media is None else {"media": media}),
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomic(path, to_safetensors(contiguous, metadata={"ercr": json.dumps(header, ensure_ascii=False)}))
 
 
 def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
-    """Texts and maps of words and of tokens, earlier stages, context weights, and where on the image the maps lie."""
+    """Texts and maps of words and of tokens, earlier stages, context weights, and where on the image the maps lie.
+
+    Of several pictures and clips, maps are rows of cells [1, cells]; `words_0` holds the words' maps of the first one,
+    [words, h, w] or of a clip [words, slices, h, w], and so on.
+    """
     grid, tokens = explanation.maps.shape[1:], explanation.text_tokens
     signals = {} if explanation.signals is None else explanation.signals.values
     return {
@@ -58,14 +68,31 @@ def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:
         **{f"stage_{name}": maps for name, maps in explanation.stages.items()},
         **_optional(explanation),
         **{f"signal_{name.replace('.', '_')}": values for name, values in signals.items()},  # of the answer's tokens
-        "box": np.array(explanation.geometry.box, np.float64),  # left, top, right, bottom in pixels of the image
-        "lean": np.array([float(part) for part in explanation.geometry.canvas.lean]),  # in cells, down and right
-        "row_centres": explanation.geometry.canvas.centres[0],  # where the rows look, in pixels from the top
-        "column_centres": explanation.geometry.canvas.centres[1],  # the columns, from the left
-        "image_size": np.array(explanation.image.size, np.int64),  # height, width
+        **_places(explanation),
         "text": np.array(explanation.text),
         "prompt": np.array(explanation.prompt),
     }
+
+
+def _places(explanation: WordMaps) -> dict[str, NDArray[Any]]:
+    """Where the cells lie; of several pieces, the names end in the piece's number."""
+    several = isinstance(explanation.geometry, Pieces)
+    found: dict[str, NDArray[Any]] = {}
+    for at, piece in enumerate(explanation.pieces):
+        tail, canvas = f"_{at}" if several else "", piece.geometry.canvas
+        found |= {
+            f"box{tail}": np.array(piece.geometry.box, np.float64),  # left, top, right, bottom in pixels of the image
+            f"lean{tail}": np.array([float(part) for part in canvas.lean]),  # in cells, down and right
+            f"row_centres{tail}": canvas.centres[0],  # where the rows look, in pixels from the top
+            f"column_centres{tail}": canvas.centres[1],  # the columns, from the left
+            f"image_size{tail}": np.array(piece.geometry.size, np.int64),  # height, width
+        }
+        if several:
+            maps = [word.maps[at] for word in explanation.words]
+            found[f"words{tail}"] = np.array(maps, np.float32).reshape(len(maps), *piece.shape)
+        if piece.clip:
+            found[f"seconds{tail}"] = np.array(piece.spans, np.float64)  # start and stop of each slice
+    return found
 
 
 def _optional(explanation: WordMaps) -> dict[str, NDArray[Any]]:
@@ -107,7 +134,7 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
                 "strength": word.strength,
                 "share": word.share,
                 **({} if word.grounding is None else {"grounding": word.grounding.to_dict()}),
-                "map": [[round(float(v), 5) for v in row] for row in word.map],
+                **_map_to_dict(word),
             }
             for word in words
         ]
@@ -121,6 +148,18 @@ def as_json(explanation: WordMaps) -> dict[str, Any]:
         "seen": explanation.seen,
         "provenance": explanation.provenance,
     }
+
+
+def _map_to_dict(word: Word) -> dict[str, Any]:
+    """A word's map; of several pieces a map each, and where the evidence is."""
+    if not isinstance(word.geometry, Pieces):
+        return {"map": _rounded(word.map)}
+    return {"maps": [_rounded(map_) for map_ in word.maps], "where": [asdict(place) for place in word.where()]}
+
+
+def _rounded(map_: NDArray[Any]) -> list[Any]:
+    rounded: list[Any] = np.round(map_.astype(np.float64), 5).tolist()
+    return rounded
 
 
 def _instead_to_list(instead: Alternatives) -> list[list[list[Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 
 from ercr.errors import FileFormatError, ImageError, InputError
 from ercr.explanation import checks
-from ercr.explanation.export import FORMAT
+from ercr.explanation.export import FORMAT, FORMAT_OF_PIECES
+from ercr.explanation.media import from_arrays, names
 from ercr.explanation.result import Explanation
 from ercr.files.plain import read_plain
+from ercr.image.clips import LoadedClip
+from ercr.image.gallery import Gallery, Shown
 from ercr.image.geometry import Geometry
-from ercr.image.images import LoadedImage, load_image
+from ercr.image.pieces import AnyGeometry, Pieces, pieces_of, read_geometry
 from ercr.words import Candidate, Token
 from ercr.words.calibration import Calibration
 from ercr.words.contrast import Alternatives
@@ -37,8 +41,9 @@ def load(path: str | os.PathLike[str]) -> Explanation:
     data = read_plain(file, error=FileFormatError)
     try:
         header, arrays = _parts(data)
-        if header.get("format") != FORMAT:
-            raise FileFormatError(f"it has format {str(header.get('format'))[:20]!r}, and this version reads {FORMAT}")
+        if header.get("format") not in (FORMAT, FORMAT_OF_PIECES):
+            found = str(header.get("format"))[:20]
+            raise FileFormatError(f"it has format {found!r}, and this version reads {FORMAT} to {FORMAT_OF_PIECES}")
         checks.HEADER(header, "header")
         return _rebuild(header, arrays)
     except (FileFormatError, ImageError) as error:
@@ -90,17 +95,21 @@ def _json(data: bytes) -> dict[str, Any]:
 def _rebuild(header: dict[str, Any], arrays: Arrays) -> Explanation:
     tokens = tuple(_token(token) for token in header["tokens"])
     _check_tokens(tokens)
-    _check_geometry(header["geometry"])
+    for piece in header["geometry"].get("pieces", [header["geometry"]]):
+        _check_geometry(piece)
     try:
-        geometry = Geometry.from_dict(header["geometry"])
+        geometry = read_geometry(header["geometry"])
     except InputError as error:  # spans that do not fit their panel
         raise FileFormatError(str(error).rstrip(".").lower()) from None
-    _check_canvas(geometry)
+    for own in pieces_of(geometry):
+        _check_canvas(own.geometry)
+    if isinstance(geometry, Pieces) != ("media" in header):
+        raise FileFormatError("its pictures do not match its geometry")
     instead, signals = _alternatives(header, arrays, tokens, geometry), _signals(header, arrays, tokens)
-    _check_arrays(arrays, (len(tokens), *geometry.grid))
+    _check_arrays(arrays, (len(tokens), *geometry.grid), names(header.get("media")))
     stages = {name.removeprefix("stage."): maps for name, maps in arrays.items() if name.startswith("stage.")}
     return Explanation(
-        image=_image(header, arrays["image"]),
+        image=_shown(header, arrays, geometry),
         geometry=geometry,
         text_tokens=tokens,
         maps=arrays["maps"],
@@ -131,7 +140,7 @@ def _signals(header: dict[str, Any], arrays: Arrays, tokens: tuple[Token, ...]) 
 
 
 def _alternatives(
-    header: dict[str, Any], arrays: Arrays, tokens: tuple[Token, ...], geometry: Geometry
+    header: dict[str, Any], arrays: Arrays, tokens: tuple[Token, ...], geometry: AnyGeometry
 ) -> Alternatives | None:
     """What could have been said, taken out of the arrays; one list of equal length for each token of the answer."""
     listed = header.get("instead")
@@ -144,7 +153,7 @@ def _alternatives(
     maps, strength = (arrays.pop(f"instead.{name}", np.empty(0, np.float32)) for name in ("maps", "strength"))
     if maps.shape != (said * count, *geometry.grid) or strength.shape != (said, count):
         raise FileFormatError("its alternatives have maps of another shape than its answer")
-    _check_arrays({"maps": maps, "image": np.empty(0, np.uint8)}, maps.shape)
+    _check_arrays({"maps": maps}, maps.shape, [])
     if strength.dtype != np.float32 or not (np.abs(strength) <= _LARGEST).all():
         raise FileFormatError("its alternatives have strengths that are not numbers")
     ids = np.array([[token for _, token in row] for row in listed], np.int64)
@@ -182,17 +191,17 @@ def _check_canvas(geometry: Geometry) -> None:
         raise FileFormatError("its canvas is far larger than the picture")
 
 
-def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
-    """Names, types, shapes and ranges of all arrays, for maps of this shape [S, h, w]."""
+def _check_arrays(arrays: Arrays, shape: tuple[int, ...], pictures: Sequence[str]) -> None:
+    """Names, types, shapes and ranges of all arrays, for maps of this shape [S, h, w] and these names of pictures."""
     rows = shape[0]
     optional = {"alpha": (rows, rows), "beta": (rows,), "relevance": (rows, rows)}
     optional |= {"strength": (rows,), "scale": (rows,)}
-    for name in ("image", "maps"):
+    for name in (*pictures, "maps"):
         if name not in arrays:
             raise FileFormatError(f"it has no array {name!r}")
     for name, array in arrays.items():
         wanted = shape if name == "maps" or name.startswith("stage.") else optional.get(name)
-        if name == "image":
+        if name in pictures:
             fits = array.dtype == np.uint8 and array.ndim == 1
         else:
             fits = array.dtype == np.float32 and array.shape == wanted
@@ -205,10 +214,29 @@ def _check_arrays(arrays: Arrays, shape: tuple[int, ...]) -> None:
         raise FileFormatError("its maps hold values outside 0 to 1")
 
 
-def _image(header: dict[str, Any], encoded: NDArray[Any]) -> LoadedImage:
-    image = load_image(encoded.tobytes())
-    if list(image.size) != header["geometry"]["size"]:
-        raise FileFormatError("its picture has another size than its header says")
-    if image.sha256() != header["provenance"]["image"]["sha256"]:
-        raise FileFormatError("its picture does not match its hash")
-    return image
+def _shown(header: dict[str, Any], arrays: Arrays, geometry: AnyGeometry) -> Shown:
+    """What is shown; it must be what the geometry and the hashes say."""
+    shown, pieces, stated = from_arrays(header.get("media"), arrays), pieces_of(geometry), header["provenance"]["image"]
+    if len(shown.items) != len(pieces):
+        raise FileFormatError("its pictures do not match its geometry")
+    exact = [described.get("exact", True) for described in header.get("media", [{}])]
+    for item, piece in zip(shown.items, pieces, strict=True):
+        if item.size != piece.geometry.size:
+            raise FileFormatError("its picture has another size than its header says")
+        frames = len(item.frames) if isinstance(item, LoadedClip) else 0
+        if frames != piece.first_frames[-1]:
+            raise FileFormatError("a clip has another number of frames than its header says")
+    if isinstance(shown, Gallery):
+        hashes = [str(piece.get("sha256")) for piece in _listed(stated.get("pieces"), len(pieces))]
+    else:
+        hashes = [stated["sha256"]]
+    for item, wanted, whole in zip(shown.items, hashes, exact, strict=True):
+        if whole and item.sha256() != wanted:
+            raise FileFormatError("its picture does not match its hash")
+    return shown
+
+
+def _listed(value: Any, count: int) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or len(value) != count or not all(isinstance(item, dict) for item in value):
+        raise FileFormatError("its provenance does not list its pictures")
+    return value

@@ -103,8 +103,8 @@ def _row(
     sheet.text(_MARGIN, top + plan.tall / 2, label, va="center", fontweight="bold")
     map_ = response.word.map(explanation)
     show_map(sheet.axes(plan.map_at, top, plan.cell, plan.tall, f"{name}: map"), explanation, map_, shade)
-    image = np.asarray(explanation.image.rgb)
-    heat = explanation.geometry.to_pixels(map_)
+    picture, geometry = explanation.alone()
+    image, heat = np.asarray(picture.rgb), geometry.to_pixels(map_)
     films = perturbed(image, heat, shares, baseline_image(image, response.baseline))[:2]
     for part, frames in enumerate(films):
         for frame, pixels in enumerate(frames):

@@ -80,15 +80,15 @@ def _table(name: str) -> Pixels:
 
 def aspect(explanation: WordMaps) -> float:
     """Height over width, limited so that very long images stay visible."""
-    height, width = explanation.image.size
+    height, width = explanation.alone()[0].size
     return min(max(height / width, 0.2), 4.0)
 
 
 def show_map(axes: Axes, explanation: WordMaps, map_: Floats, shade: Shade) -> None:
     """The image with a map [h, w] on the token grid over it."""
-    size = _fit(axes, explanation)
-    pixels = np.asarray(explanation.image.rgb.resize(size, resample=Image.Resampling.LANCZOS), np.float32)
-    heat = explanation.geometry.to_pixels(map_, (size[1], size[0]))
+    size, (image, geometry) = _fit(axes, explanation), explanation.alone()
+    pixels = np.asarray(image.rgb.resize(size, resample=Image.Resampling.LANCZOS), np.float32)
+    heat = geometry.to_pixels(map_, (size[1], size[0]))
     _place(axes, explanation, shade.blend(pixels, shade.light(heat)))
     if shade.scale == "peak":
         _corner(axes, f"{float(map_.max(initial=0.0)):.2f}")
@@ -96,7 +96,7 @@ def show_map(axes: Axes, explanation: WordMaps, map_: Floats, shade: Shade) -> N
 
 def show_image(axes: Axes, explanation: WordMaps, picture: Image.Image | None = None) -> None:
     """The image as it is, or a changed one of the same size."""
-    shown = picture or explanation.image.rgb
+    shown = picture or explanation.alone()[0].rgb
     _place(axes, explanation, np.asarray(shown.resize(_fit(axes, explanation), resample=Image.Resampling.LANCZOS)))
 
 
@@ -104,13 +104,13 @@ def _fit(axes: Axes, explanation: WordMaps) -> tuple[int, int]:
     """Width and height in pixels that fill the axes; small pictures are not enlarged beyond four times."""
     assert axes.figure is not None
     box, (wide, high) = axes.get_position(), axes.figure.get_size_inches()  # type: ignore[union-attr]
-    height, width = explanation.image.size
+    height, width = explanation.alone()[0].size
     factor = min(max(box.width * wide * _DPI / width, box.height * high * _DPI / height), 4.0)
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
 def _place(axes: Axes, explanation: WordMaps, pixels: Pixels) -> None:
-    height, width = explanation.image.size
+    height, width = explanation.alone()[0].size
     axes.imshow(pixels, extent=(0, width, height, 0), aspect="auto", interpolation="antialiased")
     axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -122,7 +122,8 @@ def _hatch(axes: Axes, explanation: WordMaps) -> None:
     """Hatch the strips of the image that the model was not shown."""
     from matplotlib.patches import Rectangle
 
-    (height, width), (left, top, right, bottom) = explanation.geometry.size, explanation.geometry.box
+    _, geometry = explanation.alone()
+    (height, width), (left, top, right, bottom) = geometry.size, geometry.box
     left, top, right, bottom = max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
     strips: list[Box] = [(0.0, 0.0, left, height), (right, 0.0, width, height)]
     strips += [(left, 0.0, right, top), (left, bottom, right, height)]

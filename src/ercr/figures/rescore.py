@@ -57,8 +57,8 @@ def responses(
     def score(pictures: Any) -> Any:
         return explainer.answer_log_probabilities(pictures, asked, ids, batch_size)[:, own].sum(1)
 
-    maps = [(explanation.geometry, chosen.map(explanation)) for explanation in found]
-    scored = curves(np.asarray(first.image.rgb), maps, score, shares, baseline)
+    maps = [(explanation.alone()[1], chosen.map(explanation)) for explanation in found]
+    scored = curves(np.asarray(first.alone()[0].rgb), maps, score, shares, baseline)
     return [
         Response(explanation, chosen, tuple(shares), tuple(deleted.tolist()), tuple(inserted.tolist()), baseline)
         for explanation, deleted, inserted in zip(found, scored.deleted, scored.inserted, strict=True)

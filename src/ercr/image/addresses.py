@@ -1,4 +1,4 @@
-"""Downloads images from http and https addresses for the library and the commands; the server never does."""
+"""Downloads pictures and videos from http and https addresses for library and commands; the server never does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ercr.version import __version__
 MAX_BYTES = 64 * 2**20
 MAX_REDIRECTS = 5
 _TIMEOUT = 60.0  # seconds for the whole download
+_LARGER = 8  # times as much of both for a video
 _IDLE_TIMEOUT = 15.0  # seconds without a byte
 _SCHEME = re.compile(
     r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE
@@ -25,43 +26,46 @@ def is_address(source: object) -> bool:
     return isinstance(source, str) and _SCHEME.match(source) is not None
 
 
-def download(address: str) -> bytes:
-    """The bytes at an address, within limits of size and time."""
+def download(address: str, kind: str = "picture") -> bytes:
+    """The bytes at an address, within limits of size and time; `kind` is what is expected there: picture, video."""
     scheme = _SCHEME.match(address)
     if scheme is None or scheme[1].lower() not in ("http", "https"):
-        raise ImageError(f"{address} cannot be opened: pictures come from files, or from http and https addresses.")
+        raise ImageError(f"{address} cannot be opened: {kind}s come from files, or from http and https addresses.")
+    times = _LARGER if kind == "video" else 1
+    timeout = times * _TIMEOUT
     found: list[bytes | Exception] = []
 
     def work() -> None:
         try:
-            found.append(_read(address))
+            found.append(_read(address, kind, times * MAX_BYTES, timeout))
         except Exception as error:
             found.append(error)
 
     # a thread, because the socket's timeout does not end a server that sends its headers byte by byte
     thread = threading.Thread(target=work, name="ercr-download", daemon=True)
     thread.start()
-    thread.join(_TIMEOUT)
+    thread.join(timeout)
     if not found:
         raise ImageError(
-            f"{address} took longer than {_TIMEOUT:g} seconds: download the picture yourself and give the file."
+            f"{address} took longer than {timeout:g} seconds: download the {kind} yourself and give the file."
         )
     if isinstance(found[0], Exception):
         raise _as_image_error(address, found[0]) from None
     return found[0]
 
 
-def _read(address: str) -> bytes:
-    request = urllib.request.Request(address, headers={"User-Agent": f"ercr/{__version__}", "Accept": "image/*"})
-    end = time.monotonic() + _TIMEOUT
+def _read(address: str, kind: str, most: int, timeout: float) -> bytes:
+    accept = "image/*" if kind == "picture" else "video/*"
+    request = urllib.request.Request(address, headers={"User-Agent": f"ercr/{__version__}", "Accept": accept})
+    end = time.monotonic() + timeout
     with _opener().open(request, timeout=_IDLE_TIMEOUT) as response:
         parts: list[bytes] = []
         size = 0
         while part := response.read1(2**16):
             parts.append(part)
             size += len(part)
-            if size > MAX_BYTES:
-                raise ImageError(f"{address} holds more than {MAX_BYTES // 2**20} MB: give a smaller picture.")
+            if size > most:
+                raise ImageError(f"{address} holds more than {most // 2**20} MB: give a smaller {kind}.")
             if time.monotonic() > end:
                 raise TimeoutError
         whole: Any = response.headers.get("Content-Length")

@@ -44,6 +44,11 @@ class LoadedImage:
         """Height and width in pixels."""
         return self.rgb.height, self.rgb.width
 
+    @property
+    def items(self) -> tuple[LoadedImage]:
+        """The picture as a list, as several pictures have one."""
+        return (self,)
+
     def sha256(self) -> str:
         """Hash of size and pixels, the same for every file format that stores them."""
         return self._hash

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError, choose
-from ercr.image.geometry import Geometry
+from ercr.image.pieces import AnyGeometry, read_at, sheets_of
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.ranking import rank_biased_overlap
 from ercr.methods.readout import (
@@ -93,7 +93,7 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
     anchor, views = trace.geometry, [trace.view(scale) for scale in settings.scales]
     shown = tuple(view.geometry for view in views)
     rows = trace.text.unembedding[tokens].to(views[0].columns)
-    warped = [view.geometry.read_at(anchor, visual_scores(view, rows, settings.clip)) for view in views]
+    warped = [read_at(view.geometry, anchor, visual_scores(view, rows, settings.clip)) for view in views]
     stack, highest = stretched(torch.stack(warped), covered_cells(shown, anchor, rows.device))
     # the anchor's own map, so that a page can show what the other views changed
     raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
@@ -113,8 +113,8 @@ def _weights(weights: tuple[float, ...] | None, count: int, device: torch.device
 
 @lru_cache(maxsize=64)
 def _shares(
-    shown: tuple[Geometry, ...],
-    anchor: Geometry,
+    shown: tuple[AnyGeometry, ...],
+    anchor: AnyGeometry,
     weights: tuple[float, ...] | None,
     device: torch.device,
     dtype: torch.dtype,
@@ -139,7 +139,7 @@ def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings:
         size = cleaned.masked_fill(~valid, 0).amax((-2, -1))
         cleaned = normalise(cleaned, valid, extra)
     if settings.filter:
-        cleaned = rank_gaussian(cleaned) * valid
+        cleaned = rank_gaussian(cleaned, sheets_of(trace.geometry)) * valid
     return Result(cleaned, alpha, beta, relevance, size)
 
 

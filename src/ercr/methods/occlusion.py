@@ -1,19 +1,27 @@
-"""Occlusion: how much less probable a word becomes when a patch of the picture is hidden."""
+"""Occlusion: how much less probable a word becomes when a patch of the picture is hidden.
+
+A patch of a clip also has a length in time: its slices are counted in up to `grid` steps, and a patch hides the same
+place in `window` of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
 from ercr.errors import InputError, choose
+from ercr.image.clips import LoadedClip
 from ercr.image.geometry import Geometry, Panel
+from ercr.image.pieces import Piece, joined, pieces_of
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.readout import stretched, valid_cells
 from ercr.methods.registry import register
+from ercr.models.base import Medium
 from ercr.trace import Needs, Trace
 
 _BLUR = 0.1  # standard deviation of the blur, as a share of the picture's longer side
@@ -38,19 +46,68 @@ class OcclusionSettings(Settings):
 
 def _evidence(trace: Trace, tokens: slice, settings: OcclusionSettings) -> Evidence:
     """The mean change of log P over the patches that cover a cell, read at the model's own cells."""
-    grid, seen = _cells(trace.geometry, settings.grid)
-    patches = _patches(grid, settings.window)
-    boxes = [_in_pixels(rows, columns, grid, seen) for rows, columns in patches]
-    after = trace.changed.log_probabilities(_hidden(trace.changed.image, boxes, settings.fill, trace.changed.neutral))
+    hidden = [_Hidden.of(piece, settings) for piece in pieces_of(trace.geometry)]
+    media, neutral = trace.changed.media, trace.changed.neutral
+    after = trace.changed.log_probabilities(
+        (at, changed)
+        for at, (piece, medium) in enumerate(zip(hidden, media, strict=True))
+        for changed in piece.changes(medium, settings.fill, neutral)
+    )
     lost = trace.text.log_probabilities[tokens] - after[:, tokens].to(trace.text.log_probabilities)  # [P, R]
-    covers = torch.zeros(len(patches), *grid, dtype=torch.float64)
-    for cover, (rows, columns) in zip(covers, patches, strict=True):
-        cover[rows, columns] = 1
-    share = (covers / covers.sum(0)).to(lost.device, lost.dtype).flatten(1)  # [P, cells]
-    changes = (lost.T @ share).view(-1, *grid)
-    raw = Geometry(trace.geometry.size, (Panel(grid, seen),)).warp_to(trace.geometry, changes)
+    parts = torch.split(lost, [len(piece.patches) for piece in hidden])
+    raw = joined(trace.geometry, [piece.read(part) for piece, part in zip(hidden, parts, strict=True)])
     shown, size = stretched(raw.clamp(min=0) if settings.clip else raw, valid_cells(trace.geometry, raw.device))
     return Evidence(shown, {"raw": raw}, size.flatten().clamp(min=0))
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The patches that are hidden of one piece, in steps of its time (one for a picture), its rows and its columns."""
+
+    piece: Piece
+    grid: tuple[int, int]
+    seen: tuple[float, float, float, float]
+    steps: int
+    patches: list[tuple[slice, slice, slice]]
+
+    @classmethod
+    def of(cls, piece: Piece, settings: OcclusionSettings) -> _Hidden:
+        grid, seen = _cells(piece.geometry, settings.grid)
+        steps = min(piece.slices, settings.grid)
+        times = _places(steps, settings.window) if piece.clip else [slice(0, 1)]
+        patches = [(time, *patch) for time, patch in product(times, _patches(grid, settings.window))]
+        return cls(piece, grid, seen, steps, patches)
+
+    def changes(self, medium: Medium, fill: str, neutral: tuple[int, int, int]) -> Iterator[Medium]:
+        """The picture, or the clip, with each of the patches hidden."""
+        frames = medium.frames if isinstance(medium, LoadedClip) else (medium,)
+        covers = [_cover(frame, fill, neutral) for frame in frames]
+        for times, rows, columns in self.patches:
+            box = _in_pixels(rows, columns, self.grid, self.seen)
+            changed = list(frames)
+            for at in self._frames(times):
+                changed[at] = frames[at].copy()
+                changed[at].paste(covers[at].crop(box), box[:2])
+            yield replace(medium, frames=tuple(changed)) if isinstance(medium, LoadedClip) else changed[0]
+
+    def _frames(self, times: slice) -> range:
+        """The frames that some steps of time show."""
+        if not self.piece.clip:
+            return range(1)
+        first = self.piece.first_frames
+        start, stop = (-(-at * self.piece.slices // self.steps) for at in (times.start, min(times.stop, self.steps)))
+        return range(first[start], first[stop])
+
+    def read(self, lost: Tensor) -> Tensor:
+        """The changes [P, R] by patch as maps [R, slices, h, w] at the piece's own cells."""
+        covers = torch.zeros(len(self.patches), self.steps, *self.grid, dtype=torch.float64)
+        for cover, patch in zip(covers, self.patches, strict=True):
+            cover[patch] = 1
+        share = (covers / covers.sum(0)).to(lost.device, lost.dtype).flatten(1)  # [P, cells]
+        changes = (lost.T @ share).view(-1, self.steps, *self.grid)
+        step = torch.arange(self.piece.slices) * self.steps // self.piece.slices
+        view = Geometry(self.piece.geometry.size, (Panel(self.grid, self.seen),))
+        return view.warp_to(self.piece.geometry, changes[:, step.to(lost.device)])
 
 
 def _cells(geometry: Geometry, count: int) -> tuple[tuple[int, int], tuple[float, float, float, float]]:
@@ -63,9 +120,14 @@ def _cells(geometry: Geometry, count: int) -> tuple[tuple[int, int], tuple[float
 
 
 def _patches(grid: tuple[int, int], window: int) -> list[tuple[slice, slice]]:
-    """All places of the patch; it may stand out over the border, so that every cell is covered equally often."""
-    rows, columns = ([slice(max(first, 0), first + window) for first in range(1 - window, cells)] for cells in grid)
-    return [(down, across) for down in rows for across in columns]
+    """All places of a patch."""
+    down, across = (_places(cells, window) for cells in grid)
+    return list(product(down, across))
+
+
+def _places(cells: int, window: int) -> list[slice]:
+    """All places of a window; it may stand out over the border, so that every cell is covered equally often."""
+    return [slice(max(first, 0), first + window) for first in range(1 - window, cells)]
 
 
 def _in_pixels(rows: slice, columns: slice, grid: tuple[int, int], seen: tuple[float, float, float, float]) -> Box:
@@ -81,17 +143,11 @@ def _in_pixels(rows: slice, columns: slice, grid: tuple[int, int], seen: tuple[f
     return x0, y0, max(x1, x0 + 1), max(y1, y0 + 1)
 
 
-def _hidden(image: Image.Image, boxes: list[Box], fill: str, neutral: tuple[int, int, int]) -> Iterator[Image.Image]:
-    """The picture with each of the patches hidden."""
+def _cover(image: Image.Image, fill: str, neutral: tuple[int, int, int]) -> Image.Image:
+    """What a hidden patch is cut from."""
     if fill == "blur":
-        cover = image.filter(ImageFilter.GaussianBlur(_BLUR * max(image.size)))
-    else:
-        colour = {"mean": neutral, "black": (0, 0, 0), "grey": (128, 128, 128)}[fill]
-        cover = Image.new("RGB", image.size, colour)
-    for box in boxes:
-        changed = image.copy()
-        changed.paste(cover.crop(box), box[:2])
-        yield changed
+        return image.filter(ImageFilter.GaussianBlur(_BLUR * max(image.size)))
+    return Image.new("RGB", image.size, {"mean": neutral, "black": (0, 0, 0), "grey": (128, 128, 128)}[fill])
 
 
 def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: OcclusionSettings) -> Result:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ercr.image.geometry import Geometry
+from ercr.image.pieces import AnyGeometry, covers
 from ercr.trace import Trace, View
 
 _CONSTANT = 1e-6
@@ -51,15 +51,15 @@ def earlier(trace: Trace, tokens: slice, exclude_repeats: bool) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def valid_cells(geometry: Geometry, device: torch.device) -> Tensor:
+def valid_cells(geometry: AnyGeometry, device: torch.device) -> Tensor:
     """The geometry's valid cells as a tensor."""
     return torch.from_numpy(geometry.valid).to(device)
 
 
 @lru_cache(maxsize=64)
-def covered_cells(views: tuple[Geometry, ...], anchor: Geometry, device: torch.device) -> Tensor | None:
+def covered_cells(views: tuple[AnyGeometry, ...], anchor: AnyGeometry, device: torch.device) -> Tensor | None:
     """Mask [V, 1, h, w] of the anchor's valid cells that each view shows, or None if every view shows every cell."""
-    cells = torch.stack([torch.from_numpy(view.covers(anchor)) for view in views])[:, None]
+    cells = torch.stack([torch.from_numpy(covers(view, anchor)) for view in views])[:, None]
     return None if bool(cells.all()) else cells.to(device)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ercr.image.pieces import sheets_of
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.readout import activation_maps, earlier, stretched, text_scores, valid_cells
 from ercr.methods.registry import register
@@ -42,7 +43,7 @@ def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings
     context_logits = logits.masked_fill(~earlier(trace, tokens, exclude_repeats=False), torch.nan)
     cleaned, size = stretched(residual.clamp(min=0), valid, context_logits)
     if settings.filter:
-        cleaned = rank_gaussian(cleaned) * valid
+        cleaned = rank_gaussian(cleaned, sheets_of(trace.geometry)) * valid
     return Result(cleaned, alpha, beta, size=size.flatten())
 
 

@@ -13,6 +13,8 @@ for the least-squares coefficient, and on several quirks:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ercr.errors import missing
+from ercr.image.pieces import Sheet, sheets_of
 from ercr.trace import Trace
 
 Floats = NDArray[np.floating[Any]]  # float32 until interference is removed, float64 afterwards
@@ -33,13 +36,13 @@ def compat_maps(trace: Trace) -> Tensor:
     image = _clipped(trace.geometry.stitch(_model_precision(trace.anchor.states, rows)).flatten(1))  # [K, N]
     text = _clipped(_model_precision(trace.text.read_states, rows))  # [K, S]
     strings = _strings(trace)
-    grid = trace.geometry.grid
-    maps = np.zeros((len(trace.rows), *grid), np.uint8)
+    sheets = sheets_of(trace.geometry)
+    maps = np.zeros((len(trace.rows), *trace.geometry.grid), np.uint8)
     for row in range(len(trace.rows)):
         source = 0 if row == trace.prompts else row  # the first answer token gets the map of the first prompt token
         cleaned = _without_interference(source, image, text[source], strings) if source else image[0]
         scores = text[source, : trace.prompts] if source < trace.prompts else text[source, :source]
-        maps[row] = _finish(cleaned, scores, grid)
+        maps[row] = _finish(cleaned, scores, sheets).reshape(trace.geometry.grid)
     return torch.from_numpy(maps).to(trace.text.targets.device).float() / 255
 
 
@@ -95,13 +98,16 @@ def _line_search(own: Floats, interference: Floats) -> Any:
     return minimize_scalar(distance).x
 
 
-def _finish(image: Floats, text: Floats, grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Joint min-max normalisation of image and text scores, rank filter, truncation to uint8."""
+def _finish(image: Floats, text: Floats, sheets: Sequence[Sheet]) -> NDArray[np.uint8]:
+    """Joint min-max normalisation of image and text scores, rank filter of every grid, truncation to uint8."""
     together = np.concatenate([image, text])
     with np.errstate(invalid="ignore", divide="ignore"):
         together = (together - together.min()) / (together.max() - together.min())
-        filtered = _rank_filter(together[: len(image)].reshape(grid))
-    return (np.nan_to_num(filtered, nan=0.0) * 255).astype(np.uint8)
+        grids = [(h, w) for count, h, w in sheets for _ in range(count)]
+        parts = np.split(together[: len(image)], list(accumulate(h * w for h, w in grids))[:-1])
+        filtered = np.concatenate([_rank_filter(p.reshape(g)).ravel() for p, g in zip(parts, grids, strict=True)])
+    levels: NDArray[np.uint8] = (np.nan_to_num(filtered, nan=0.0) * 255).astype(np.uint8)
+    return levels
 
 
 def _rank_filter(image: Floats) -> Floats:

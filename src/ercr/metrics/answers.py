@@ -151,7 +151,7 @@ def _enlarger(explanation: WordMaps, labels: NDArray[Any], protocol: Protocol) -
     size = (labels.shape[0], labels.shape[1])
     if protocol.place == "stretch":
         return lambda map_: stretch(map_, size)
-    return lambda map_: place(map_, explanation.geometry, size)
+    return lambda map_: place(map_, explanation.alone()[1], size)
 
 
 def _score_nouns(

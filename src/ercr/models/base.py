@@ -16,10 +16,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ercr.errors import CheckpointError, InputError
+from ercr.errors import CheckpointError, InputError, UnsupportedModel
+from ercr.image.clips import LoadedClip
+from ercr.image.facts import Facts
 from ercr.image.geometry import Exact, Geometry
 from ercr.image.on_device import DevicePicture
-from ercr.models.chat import Chat, Message, refuse_surrogates, render_chat
+from ercr.image.pieces import AnyGeometry, Piece, pieces_of, together
+from ercr.models.chat import Chat, Message, Placeholder, refuse_placeholders, refuse_surrogates, render_chat
 from ercr.models.decoder import blocks_of, decoder_of, final_norm_of
 from ercr.models.device_pictures import DeviceProcessor, on_device
 from ercr.models.replica import execution_device, hold_hook_lock_while_forking, replica
@@ -30,15 +33,17 @@ Colour = tuple[int, int, int]
 _FEW_PICTURES = 16  # pictures or tiles up to which a pass of the tower is captured
 Inputs = dict[str, Any]  # keyword arguments of the decoder
 Picture = Any  # a picture of Pillow's, or one that lies on the device, for an adapter that takes those
+Medium = Image.Image | LoadedClip
+Media = Medium | Sequence[Medium]  # one picture, or several pictures and clips in the order of their places
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The model's inputs for one image and conversation, on the CPU, with the positions of the visual tokens."""
+    """The model's inputs for one conversation and its pictures, on the CPU, with the positions of the visual tokens."""
 
     input_ids: Tensor  # [L]
-    pixels: dict[str, Tensor]  # the family's own image inputs
-    geometry: Geometry
+    pixels: dict[str, Tensor]  # the family's own inputs of pictures and clips, each joined along its first axis
+    geometry: AnyGeometry
     visual: Tensor  # [N] positions of the visual tokens in `input_ids`, in the geometry's order
     prompt: Tensor  # [P] positions of the conversation's own text: no template, no system message
     beside: dict[str, Tensor] = field(default_factory=dict)  # [L] further inputs that have one number per token
@@ -69,7 +74,9 @@ class Batch:
     next_positions: Tensor  # [B, 1] rotary position of the first token after the prompt
     image_positions: Tensor  # flat positions in [B * L] that take the image features, in their order
     pixels: dict[str, Tensor]
-    image_grids: Tensor | None  # [n, 3] patches of each image, on the CPU, if the family packs images
+    image_grids: (
+        Tensor | None
+    )  # [n, 3] patches of each picture, then of each clip, if the family packs them; on the CPU
     tower_inputs: Any  # what the vision tower of such a family derives from these grids
     offsets: tuple[int, ...]  # where each sample begins, after its padding
     features: Tensor | None = None  # [N, d] the image features, if they are known from an earlier pass
@@ -98,10 +105,13 @@ class Adapter(ABC):
     checkpoints: ClassVar[tuple[str, ...]]  # well-known examples, listed by `ercr models`
     steps: ClassVar[bool] = True  # whether `trace/greedy.py` decodes; otherwise the model's own `generate` does
 
-    def __init__(self, model: Any, tokenizer: Any, image_processor: Any, chat_template: str | None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, image_processor: Any, chat_template: str | None, video_processor: Any = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.image_processor = image_processor
+        self.video_processor = video_processor  # the official one, or what the checkpoint states for it
         self.chat_template = chat_template
         self.config = model.config
         self.compiled: CompiledPasses | None = None  # if the user asked for compile=True
@@ -142,19 +152,52 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def image_token(self) -> str:
-        """The image token: once in the chat template, and once per visual token in the model's input."""
+        """The image token: once per picture in the chat template, and once per visual token in the model's input."""
 
     @property
     def image_token_id(self) -> int:
         return int(self.config.image_token_id)
 
     def expand(self, geometry: Geometry) -> str:
-        """The text that replaces the chat template's single image token."""
+        """The text that replaces the chat template's image token of a picture."""
         return self.image_token * geometry.tokens
 
     def visual_positions(self, ids: Tensor, geometry: Geometry) -> Tensor:
-        """Positions of the visual tokens in the token ids, in the geometry's order; other image tokens have no cell."""
+        """Positions of a picture's visual tokens in token ids, in the geometry's order; others have no cell."""
         return (ids == self.image_token_id).nonzero()[:, 0]
+
+    # what differs between families that take clips
+
+    def sample_frames(self, facts: Facts, fps: float | None, num_frames: int | None) -> Sequence[int]:
+        """The frames of a video that the family's own rule takes; `fps` and `num_frames` are the user's wishes."""
+        raise self._no_clips()
+
+    def clip_inputs(self, clip: LoadedClip) -> tuple[dict[str, Tensor], Piece]:
+        """The official video processor's tensors, and where and when their visual tokens lie."""
+        raise self._no_clips()
+
+    def clip_view_inputs(
+        self, clip: LoadedClip, anchor: Piece, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Piece]:
+        """The same for the clip shown at another scale."""
+        raise self._no_clips()
+
+    @property
+    def video_token(self) -> str | None:
+        """What stands for a clip in the chat template."""
+        return None
+
+    def expand_clip(self, piece: Piece) -> str:
+        """The text that replaces the chat template's token of a clip."""
+        return str(self.video_token) * piece.tokens
+
+    def _no_clips(self) -> UnsupportedModel:
+        return UnsupportedModel(f"{self.family} takes no videos: give some of their frames as a list of pictures.")
+
+    @property
+    def feature_tokens(self) -> tuple[int, ...]:
+        """Ids of the tokens that image features replace: first those of pictures, then those of clips."""
+        return (self.image_token_id,)
 
     def position_ids(self, samples: Sequence[Prepared], mask: Tensor) -> Tensor:
         """Rotary positions [B, L] (or [3, B, L]) of left-padded samples."""
@@ -283,47 +326,105 @@ class Adapter(ABC):
         """The 8-bit colour nearest to what the image processor turns into zeros."""
         return mean_colour(self.image_processor)
 
-    def pixels_of(self, image: Image.Image) -> dict[str, Tensor]:
-        """The image inputs alone."""
-        return self.image_inputs(image)[0]
+    def pixels_of(self, media: Media, anchor: Prepared) -> dict[str, Tensor]:
+        """The image inputs alone, of what is shown in the places of prepared pictures and clips."""
+        return joined_pixels([self._shown(medium)[0] for medium in as_media(media)])
 
-    def prepare(self, image: Picture, messages: Sequence[Message], cells: bool = True) -> Prepared:
-        """Model inputs for chat messages and one image, equal to the official processor's.
+    def prepare(self, media: Media, messages: Sequence[Message], cells: bool = True) -> Prepared:
+        """Model inputs for chat messages and what is shown in their places, equal to the official processor's.
 
         Without `cells`, a model whose visual tokens have no place on the picture is not refused.
         """
-        pixels, geometry = self.image_inputs(image)
-        chat = self.chat(messages, self.expand(geometry))
+        shown = [self._shown(medium) for medium in as_media(media)]
+        pieces = [piece for _, piece in shown]
+        chat = self.chat(messages, [self._placeholder(piece) for piece in pieces])
         if int(chat.ids.max()) >= self.vocabulary:
             raise CheckpointError(
                 "The tokenizer has tokens that the model does not have: use the tokenizer of the same checkpoint."
             )
-        visual = self.visual_positions(chat.ids, geometry)
+        geometry = together(pieces)
+        visual = self._visual(chat.ids, pieces)
         if len(visual) != geometry.tokens:
             raise InputError(
                 f"The prompt has {len(visual)} image tokens instead of {geometry.tokens}: "
-                f"use a chat template that places exactly one image."
+                f"use a chat template that places each image exactly once."
             )
-        return Prepared(chat.ids, pixels, geometry, visual, chat.text_positions)
+        return Prepared(chat.ids, joined_pixels([pixels for pixels, _ in shown]), geometry, visual, chat.text_positions)
 
-    def chat(self, messages: Sequence[Message], expanded: str) -> Chat:
-        """The conversation with the text that stands for the picture; cached, as many pictures get the same prompt."""
-        return self._chat(json.dumps(list(messages)), expanded, self.chat_template)
+    def chat(self, messages: Sequence[Message], places: Sequence[Placeholder]) -> Chat:
+        """The conversation with the texts that stand for what is shown; cached, as many pictures get one prompt."""
+        return self._chat(json.dumps(list(messages)), tuple(places), self.chat_template)
 
-    def _rendered(self, messages: str, expanded: str, template: str | None) -> Chat:
-        return render_chat(self.tokenizer, template, json.loads(messages), self.image_token, expanded)
+    def _rendered(self, messages: str, places: tuple[Placeholder, ...], template: str | None) -> Chat:
+        given = json.loads(messages)
+        refuse_placeholders(given, [token for token in (self.image_token, self.video_token) if token])
+        return render_chat(self.tokenizer, template, given, places)
 
-    def view(self, image: Picture, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
-        """Inputs of an auxiliary view: the same text before the image, nothing after the last visual token."""
-        pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
-        first = int((anchor.input_ids == self.image_token_id).nonzero()[0])
-        ids = torch.cat([anchor.input_ids[:first], torch.tensor(self.image_ids(self.expand(geometry)))])
-        return Prepared(ids, pixels, geometry, self.visual_positions(ids, geometry), ids.new_empty(0))
+    def _shown(self, medium: Medium) -> tuple[dict[str, Tensor], Piece]:
+        if isinstance(medium, LoadedClip):
+            return self.clip_inputs(medium)
+        pixels, geometry = self.image_inputs(medium)
+        return pixels, Piece(geometry)
+
+    def _placeholder(self, piece: Piece) -> Placeholder:
+        if piece.clip:
+            assert self.video_token is not None, "a family that takes clips has a token for them"
+            return Placeholder(self.video_token, self.expand_clip(piece))
+        return Placeholder(self.image_token, self.expand(piece.geometry))
+
+    def _visual(self, ids: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        """Positions of the visual tokens of all pieces, one piece after another."""
+        if len(pieces) == 1 and not pieces[0].clip:
+            return self.visual_positions(ids, pieces[0].geometry)
+        found = []
+        for (start, stop), piece in zip(self._spans(ids, pieces), pieces, strict=True):
+            own = ids[start:stop]
+            cells = self._own_tokens(own) if piece.clip else self.visual_positions(own, piece.geometry)
+            found.append(start + cells)
+        return torch.cat(found)
+
+    def _spans(self, ids: Tensor, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """Where each piece stands in the token ids: its first image token, and behind its last one."""
+        own, spans, cursor = self._own_tokens(ids), list[tuple[int, int]](), 0
+        for piece in pieces:
+            following = own[own >= cursor]
+            if not len(following):
+                raise InputError("The prompt has no image tokens for one of the pictures: use another chat template.")
+            start = int(following[0])
+            cursor = start + len(self.image_ids(self._placeholder(piece).expanded))
+            spans.append((start, cursor))
+        return spans
+
+    def _own_tokens(self, ids: Tensor) -> Tensor:
+        """Positions of the tokens that image features replace."""
+        return torch.isin(ids, torch.tensor(self.feature_tokens)).nonzero()[:, 0]
+
+    def view(self, media: Media, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
+        """Inputs of an auxiliary view: everything shown at the scale, with the anchor's text before and between it.
+
+        Nothing follows the last visual token, because it would change no visual state.
+        """
+        pieces = pieces_of(anchor.geometry)
+        shown = [self._smaller(m, p, scale, kind) for m, p in zip(as_media(media), pieces, strict=True)]
+        parts, cursor = [], 0
+        for (start, stop), (_, piece) in zip(self._spans(anchor.input_ids, pieces), shown, strict=True):
+            own = torch.tensor(self.image_ids(self._placeholder(piece).expanded))
+            parts += [anchor.input_ids[cursor:start], own]
+            cursor = stop
+        ids, views = torch.cat(parts), [piece for _, piece in shown]
+        pixels = joined_pixels([pixels for pixels, _ in shown])
+        return Prepared(ids, pixels, together(views), self._visual(ids, views), ids.new_empty(0))
+
+    def _smaller(self, medium: Medium, anchor: Piece, scale: float, kind: ViewKind) -> tuple[dict[str, Tensor], Piece]:
+        if isinstance(medium, LoadedClip):
+            return self.clip_view_inputs(medium, anchor, scale, kind)
+        pixels, geometry = self.view_inputs(medium, anchor.geometry, scale, kind)
+        return pixels, Piece(geometry)
 
     def _image_ids(self, expanded: str) -> list[int]:
-        """The tokens of an image's text from its first image token to its last; some families have others between."""
+        """The tokens of a picture's or a clip's text from its first image token to its last; others may be between."""
         ids = list(self.tokenizer(expanded, add_special_tokens=False)["input_ids"])
-        own = [place for place, token in enumerate(ids) if token == self.image_token_id]
+        own = [place for place, token in enumerate(ids) if token in self.feature_tokens]
         return ids[own[0] : own[-1] + 1]
 
     def collate(self, samples: Sequence[Prepared], pad_id: int) -> dict[str, Tensor]:
@@ -336,26 +437,33 @@ class Adapter(ABC):
         """A left-padded batch. Positions and masks are computed on the CPU, so that no pass waits for the device."""
         ids, mask, offsets = padded(samples, pad_id)
         positions = self.position_ids(samples, mask)
-        image_positions = ((ids == self.image_token_id) & mask.bool()).flatten().nonzero()[:, 0]
         device = self.device
-        grids = [s.pixels["image_grid_thw"] for s in samples if "image_grid_thw" in s.pixels]
+        grids = [s.pixels[key] for key in ("image_grid_thw", "video_grid_thw") for s in samples if key in s.pixels]
         return Batch(
             ids=sent(ids, device),
             mask=sent(mask, device) if any(offsets) else None,
             positions=sent(positions, device),
-            next_positions=sent(positions.reshape(-1, *ids.shape)[..., -1].amax(0)[:, None] + 1, device),
-            image_positions=sent(image_positions, device),
+            # a clip's times may reach further than the text behind it
+            next_positions=sent(positions.reshape(-1, *ids.shape).amax((0, 2))[:, None] + 1, device),
+            image_positions=sent(self.feature_positions(ids, mask), device),
             pixels=self._pixels(samples),
             image_grids=torch.cat(grids) if grids else None,
             tower_inputs=self.tower_inputs(torch.cat(grids)) if grids else None,
             offsets=offsets,
         )
 
+    def feature_positions(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Flat positions of the tokens that image features replace, in the features' order: pictures, then clips."""
+        there = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+        return torch.cat([((ids == token) & there).flatten().nonzero()[:, 0] for token in self.feature_tokens])
+
     def _pixels(self, samples: Sequence[Prepared]) -> dict[str, Tensor]:
         """Image inputs, copied one by one (background threads put them into pinned memory) and joined on the device."""
         device = self.device
+        names = dict.fromkeys(name for sample in samples for name in sample.pixels)
         moved = {
-            key: torch.cat([s.pixels[key].to(device, non_blocking=True) for s in samples]) for key in samples[0].pixels
+            name: torch.cat([s.pixels[name].to(device, non_blocking=True) for s in samples if name in s.pixels])
+            for name in names
         }
         return {key: self._normalised(value) if value.dtype == torch.uint8 else value for key, value in moved.items()}
 
@@ -399,6 +507,17 @@ class Adapter(ABC):
     @property
     def takes_device_pictures(self) -> bool:
         return isinstance(self.image_processor, DeviceProcessor)
+
+    def uploaded(self, media: Sequence[Medium]) -> Sequence[Picture]:
+        """Pictures on the device if the adapter takes them there; clips stay where they are."""
+        return [self._uploaded(medium) if isinstance(medium, Image.Image) else medium for medium in media]
+
+    def frames(self, clip: LoadedClip) -> list[Picture]:
+        """The frames of a clip as the image processor takes them."""
+        return [self._uploaded(frame) for frame in clip.frames]
+
+    def _uploaded(self, image: Image.Image) -> Picture:
+        return DevicePicture.of(image, self.device) if self.takes_device_pictures else image
 
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings [B, L, d] in which image features replace the image tokens."""
@@ -450,6 +569,19 @@ def sent(value: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda" or value.device.type != "cpu":
         return value.to(device)
     return value.pin_memory().to(device, non_blocking=True)
+
+
+def as_media(media: Media) -> Sequence[Medium]:
+    """Pictures and clips as a list, also where one picture is given."""
+    return media if isinstance(media, list | tuple) else (media,)
+
+
+def joined_pixels(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Inputs of several pictures and clips, each joined along its first axis."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: torch.cat([torch.as_tensor(part[name]) for part in parts if name in part]) for name in names}
 
 
 def padded(samples: Sequence[Prepared], pad_id: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:

@@ -1,20 +1,24 @@
-"""Chat messages to token ids, with the positions of the conversation's own words; never touches an image or a model."""
+"""Chat messages to token ids, with the positions of the conversation's own words; never opens a picture or a model."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ercr.errors import InputError
+from ercr.image.clips import Clip
 
 Message = dict[str, Any]
+Kind = Literal["image", "video"]
 _ROLES_WITH_TEXT = ("user", "assistant")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NAMES = {"image": "pictures", "video": "videos"}
 
 
 @dataclass(frozen=True)
@@ -25,29 +29,110 @@ class Chat:
     text_positions: Tensor  # [P]
 
 
-def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
-    """A prompt or a conversation as messages; the first user message gets the image if none has it."""
+@dataclass(frozen=True)
+class Placeholder:
+    """What a chat template writes for a picture or a clip, and the text that replaces it."""
+
+    token: str
+    expanded: str
+
+
+def as_messages(prompt: str | Sequence[Message], kinds: Sequence[Kind] = ("image",)) -> list[Message]:
+    """A prompt or a conversation as messages with a place for each of the given pictures and videos, in their order.
+
+    If no message has a place, the first user message gets all of them in front of its text. What stands in the places
+    is left out: only where they are matters here.
+    """
     if isinstance(prompt, str):
         refuse_surrogates(prompt, "prompt")
         if not prompt.strip():
             raise InputError("The prompt is empty: ask the model something, such as 'Describe this image.'.")
-        return [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
-    if not isinstance(prompt, list | tuple):
-        raise InputError(f"A prompt must be text or a list of messages, not {type(prompt).__name__}.")
-    if not prompt:
-        raise InputError("The conversation is empty: give at least one user message.")
-    messages = [_normalise(message) for message in prompt]
+        return [{"role": "user", "content": [*_places(kinds), {"type": "text", "text": prompt}]}]
+    messages = _checked(prompt)
     if messages[-1]["role"] != "user":
-        raise InputError("The conversation must end with a user message; pass the model's words as answer=.")
-    images = sum(part["type"] == "image" for message in messages for part in message["content"])
-    if images > 1:
-        raise InputError(f"The conversation has {images} images: pass exactly one.")
-    if images == 0:
+        raise InputError(
+            "The conversation must end with a user message: pass the model's words as answer=, or say with turn= which "
+            "of its answers to explain."
+        )
+    found = kinds_of(messages)
+    if not found:
         first = next(message for message in messages if message["role"] == "user")
-        first["content"].insert(0, {"type": "image"})
+        first["content"][:0] = _places(kinds)
+    elif found != list(kinds):
+        raise InputError(
+            f"The messages have places for {_counted(found)}, and {_counted(kinds)} are given, which is not the same: "
+            f"give one for each place, in their order."
+        )
     if not any(part["type"] == "text" and part["text"].strip() for part in messages[-1]["content"]):
         raise InputError("The last user message has no text: ask the model something.")
     return messages
+
+
+def up_to_turn(messages: Sequence[Message], turn: int) -> tuple[list[Message], str]:
+    """The messages before an assistant's turn (counted from 0, or from the end if negative), and its words."""
+    _checked(messages)
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    if isinstance(turn, bool) or not isinstance(turn, int) or not -len(answers) <= turn < len(answers):
+        raise InputError(f"The conversation has {len(answers)} answers of the assistant, so there is no turn {turn!r}.")
+    at = answers[turn]
+    words = "".join(part["text"] for part in _normalise(messages[at])["content"] if part["type"] == "text")
+    if not words.strip():
+        raise InputError(f"The assistant's turn {turn} is empty, so there is nothing to explain.")
+    return list(messages[:at]), words.strip()
+
+
+def given_in(messages: Sequence[Message]) -> list[tuple[Kind, Any]]:
+    """What stands in each place for a picture (a source of `load_image`) or a video (a Clip); None in an empty one."""
+    _checked(messages)
+    parts = [part for message in messages if not isinstance(message.get("content"), str) for part in message["content"]]
+    return [_given(part) for part in parts if part["type"] != "text"]
+
+
+def _given(part: Message) -> tuple[Kind, Any]:
+    video = part["type"] == "video"
+    names = ("video", "url", "path") if video else ("image", "url", "path", "base64", "image_url")
+    name = next((name for name in names if part.get(name) is not None), None)
+    source = None if name is None else part[name]
+    if name == "image_url" and isinstance(source, dict):  # as OpenAI writes it
+        source = source.get("url")
+    if isinstance(source, str) and (name == "base64" or source.startswith("data:")):
+        source = _from_base64(source)
+    if video and source is not None:
+        source = source if isinstance(source, Clip) else Clip(source, part.get("fps"), part.get("num_frames"))
+    return "video" if video else "image", source
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
+    except ValueError:
+        raise InputError("A picture in base64 is damaged: encode its file again.") from None
+
+
+def kinds_of(messages: Sequence[Message]) -> list[Kind]:
+    """Which places for pictures and videos the messages have, in their order."""
+    return [part["type"] for message in messages for part in message["content"] if part["type"] in _NAMES]
+
+
+def _places(kinds: Sequence[Kind]) -> list[Message]:
+    return [{"type": kind} for kind in kinds]
+
+
+def _counted(kinds: Sequence[str]) -> str:
+    """`2 pictures and 1 videos`, or `none`."""
+    counts = {name: sum(kind == known for kind in kinds) for known, name in _NAMES.items()}
+    return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+
+
+def _checked(messages: object) -> list[Message]:
+    if not isinstance(messages, list | tuple):
+        raise InputError(f"A prompt must be text or a list of messages, not {type(messages).__name__}.")
+    if not messages:
+        raise InputError("The conversation is empty: give at least one user message.")
+    found = [_normalise(message) for message in messages]
+    if not any(message["role"] == "user" for message in found):
+        raise InputError("The conversation has no user message: give at least one.")
+    return found
 
 
 def refuse_surrogates(text: str, what: str) -> None:
@@ -57,33 +142,41 @@ def refuse_surrogates(text: str, what: str) -> None:
 
 
 def _normalise(message: Message) -> Message:
+    """A message with its content as parts, without what stands in the places of pictures and videos."""
     if not isinstance(message, dict) or message.get("role") not in ("system", "user", "assistant"):
         raise InputError("Give every message a role ('system', 'user' or 'assistant') and a content.")
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
-    for part in parts:
-        if (
-            not isinstance(part, dict)
-            or part.get("type") not in ("text", "image")
-            or (part["type"] == "text" and not isinstance(part.get("text"), str))
-        ):
-            raise InputError("A message's content must be text or a list of {'type': 'text'|'image'} parts.")
-        refuse_surrogates(str(part.get("text", "")), "prompt")
-    return {"role": message["role"], "content": [dict(part) for part in parts]}
+    return {"role": message["role"], "content": [_part(part) for part in parts]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    kind = "image" if kind == "image_url" else kind
+    if kind in _NAMES:
+        return {"type": kind}
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise InputError("A message's content must be text or a list of {'type': 'text'|'image'|'video'} parts.")
+    refuse_surrogates(part["text"], "prompt")
+    return {"type": "text", "text": part["text"]}
 
 
 def render_chat(
-    tokenizer: Any, template: str | None, messages: Sequence[Message], image_token: str, expanded: str
+    tokenizer: Any, template: str | None, messages: Sequence[Message], placeholders: Sequence[Placeholder]
 ) -> Chat:
-    """Apply the template, replace its image token by `expanded`, tokenise, and locate the conversation's own text."""
-    _refuse_image_token(messages, image_token)
+    """Apply the template, expand its placeholders in their order, tokenise, and locate the conversation's own text."""
     text, spans = render_text(tokenizer, template, messages)
-    at = text.find(image_token)
-    if at < 0:
-        raise InputError("The chat template has no place for an image: pass a processor whose template has one.")
-    shift = len(expanded) - len(image_token)
-    text = text[:at] + expanded + text[at + len(image_token) :]
-    spans = [(a + shift, b + shift) if a > at else (a, b) for a, b in spans]
+    cursor = 0
+    for place in placeholders:
+        at = text.find(place.token, cursor)
+        if at < 0:
+            raise InputError(
+                f"The chat template has no place {place.token!r} for a picture or a clip where one is given: pass a "
+                f"processor whose template has one for each, in the order of the message."
+            )
+        cursor, shift = at + len(place.expanded), len(place.expanded) - len(place.token)
+        text = text[:at] + place.expanded + text[at + len(place.token) :]
+        spans = [(a + shift, b + shift) if a > at else (a, b) for a, b in spans]
     special = needs_special_tokens(tokenizer, text)
     encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True, return_tensors="pt")
     ids = torch.as_tensor(encoded["input_ids"])[0]
@@ -120,10 +213,12 @@ def positions_in(spans: Sequence[tuple[int, int]], offsets: Tensor) -> Tensor:
     return own.nonzero()[:, 0]
 
 
-def _refuse_image_token(messages: Sequence[Message], image_token: str) -> None:
-    for message in messages:
-        if any(part["type"] == "text" and image_token in part["text"] for part in message["content"]):
-            raise InputError(f"The prompt contains {image_token!r}, which the model reads as an image: remove it.")
+def refuse_placeholders(messages: Sequence[Message], tokens: Sequence[str]) -> None:
+    """Refuse texts that contain what stands for a picture or a clip."""
+    texts = [part["text"] for message in messages for part in message["content"] if part["type"] == "text"]
+    for token in dict.fromkeys(tokens):
+        if any(token in text for text in texts):
+            raise InputError(f"The prompt contains {token!r}, which the model reads as an image: remove it.")
 
 
 def _render(tokenizer: Any, template: str | None, messages: Sequence[Message]) -> str:

@@ -21,6 +21,7 @@ from ercr.models.registry import family_names, own_adapter
 from ercr.models.updates import is_update, load_updated
 
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "processor_config.json")
+_VIDEO_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _NO_PICKLES = (
     "pickled weights (.bin, .pt, .ckpt) are not read, because a pickle can run any program: "
@@ -139,13 +140,34 @@ def _refuse_remote_code(stated: dict[str, Any], name: str) -> None:
         raise NeedsConversion(advice, str(kind))
 
 
-def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None]:
-    """Tokenizer, image processor and chat template of a checkpoint."""
+def _load_parts(name: str, revision: str | None) -> tuple[Any, Any, str | None, Any]:
+    """Tokenizer, image processor, chat template and video processor of a checkpoint."""
     from transformers import AutoTokenizer
 
     source = _source(revision)
     tokenizer = AutoTokenizer.from_pretrained(name, **source)
-    return tokenizer, _image_processor(name, source), _chat_template(name, revision) or tokenizer.chat_template
+    template = _chat_template(name, revision) or tokenizer.chat_template
+    return tokenizer, _image_processor(name, source), template, _video_processor(name, revision)
+
+
+def _video_processor(name: str, revision: str | None) -> Any:
+    """The checkpoint's video processor, or what it states for one if torchvision is missing; None if it has none."""
+    from transformers.utils import is_torchvision_available
+
+    if is_torchvision_available():
+        from transformers import AutoVideoProcessor
+
+        try:
+            return AutoVideoProcessor.from_pretrained(name, **_source(revision))
+        except (OSError, ValueError):
+            return None
+    for filename in _VIDEO_FILES:
+        found = _file(name, filename, revision)
+        stated = {} if found is None else _read_json(found)
+        stated = stated.get("video_processor", {}) if filename == "processor_config.json" else stated
+        if stated:
+            return SimpleNamespace(**stated)
+    return None
 
 
 def _image_processor(name: str, source: dict[str, Any]) -> Any:
@@ -191,18 +213,20 @@ def wrap_model(model: Any, processor: Any, generic: bool = False) -> Adapter:
     own = None if generic else own_adapter(model.config)
     if own is None:
         return check_fit(_generic(model, processor))
+    video_processor = None
     if isinstance(processor, tuple):
         tokenizer, image_processor = processor
         template = getattr(tokenizer, "chat_template", None)
     else:
         tokenizer = getattr(processor, "tokenizer", None)
         image_processor = getattr(processor, "image_processor", None)
+        video_processor = getattr(processor, "video_processor", None)
         template = _template_of(processor, tokenizer)
     if tokenizer is None or image_processor is None:
         raise InputError("Pass the model's processor, or a pair (tokenizer, image_processor).")
     if isinstance(template, dict):
         template = template.get("default")
-    return check_fit(own(model, tokenizer, image_processor, template))
+    return check_fit(own(model, tokenizer, image_processor, template, video_processor))
 
 
 def _check_folder(folder: Path) -> None:
@@ -279,24 +303,30 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _chat_template(name: str, revision: str | None) -> str | None:
     """The processor's chat template, from the first of its possible files that the checkpoint has."""
-    from transformers.utils import cached_file
-
     for filename in _TEMPLATE_FILES:
-        found = cached_file(
-            name,
-            filename,
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_gated_repo=False,
-        )
+        found = _file(name, filename, revision)
         if found is None:
             continue
         if filename.endswith(".jinja"):
-            return Path(found).read_text(encoding="utf-8")
-        template = _read_json(Path(found)).get("chat_template")
+            return found.read_text(encoding="utf-8")
+        template = _read_json(found).get("chat_template")
         if isinstance(template, str):
             return template
     return None
+
+
+def _file(name: str, filename: str, revision: str | None) -> Path | None:
+    """A file of a checkpoint, if it has it."""
+    from transformers.utils import cached_file
+
+    found = cached_file(
+        name,
+        filename,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_gated_repo=False,
+    )
+    return None if found is None else Path(found)
 
 
 @contextmanager

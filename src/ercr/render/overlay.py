@@ -77,8 +77,8 @@ def overlay_word(
     grey: bool | None = None,
 ) -> Image.Image:
     """The explained image with a word's evidence; the word is found as `WordMaps.find` does. Weak words stay faint."""
-    seen = explanation.geometry.seen_pixels()
-    return overlay(explanation.image.rgb, explanation.lit_heatmap(which), seen, opacity, colormap, grey)
+    image, geometry = explanation.alone()
+    return overlay(image.rgb, explanation.lit_heatmap(which), geometry.seen_pixels(), opacity, colormap, grey)
 
 
 def overlay_contrast(
@@ -89,10 +89,11 @@ def overlay_contrast(
     grey: bool | None = None,
 ) -> Image.Image:
     """The explained image with what speaks for a word in warm colours, and what speaks for the other one in blue."""
-    heat = explanation.geometry.to_pixels(found.map)
+    image, geometry = explanation.alone()
+    heat = geometry.to_pixels(found.map)
     light = np.asarray(np.clip(np.abs(heat), 0, 1), np.float32)
     colours = colour_signed(heat, 0.3 + 0.7 * light, colormap)
-    return _blend(explanation.image.rgb, light, colours, explanation.geometry.seen_pixels(), opacity, grey)
+    return _blend(image.rgb, light, colours, geometry.seen_pixels(), opacity, grey)
 
 
 def _greyed(pixels: Floats, amount: float) -> Floats:

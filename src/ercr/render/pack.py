@@ -70,15 +70,16 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
 
 
 def _image(explanation: WordMaps) -> dict[str, Any]:
-    shown = picture(explanation.image.rgb)
-    height, width = explanation.image.size
+    image, _ = explanation.alone()
+    shown = picture(image.rgb)
+    height, width = image.size
     return {
         "src": shown.url,
         "size": [width, height],
         "shown": list(shown.size),
         "format": shown.format,
         "lossless": shown.lossless,
-        "warm": is_warm(explanation.image.rgb),
+        "warm": is_warm(image.rgb),
     }
 
 
@@ -237,7 +238,7 @@ class _Grid:
 
 
 def _grid(explanation: WordMaps, step: int) -> _Grid:
-    geometry = explanation.geometry
+    _, geometry = explanation.alone()
     (left, top, right, bottom), (rows, columns), (height, width) = geometry.box, geometry.grid, geometry.size
     down, across = -(-rows // step), -(-columns // step)
     right, bottom = left + (right - left) * across * step / columns, top + (bottom - top) * down * step / rows

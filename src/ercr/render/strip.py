@@ -20,7 +20,7 @@ _INK, _PAPER = (27, 27, 31), (255, 255, 255)
 
 def strip(explanation: WordMaps, words: Sequence[Word]) -> Image.Image:
     """The image and the overlays of some words side by side, labelled, above the tinted answer."""
-    pictures = [("", explanation.image.rgb), *((f"“{w.text}”", overlay_word(explanation, w)) for w in words)]
+    pictures = [("", explanation.alone()[0].rgb), *((f"“{w.text}”", overlay_word(explanation, w)) for w in words)]
     scaled = [(label, _to_height(picture)) for label, picture in pictures]
     width = max(sum(p.width + _GAP for _, p in scaled) + _GAP, 480)
     sentence = _sentence(explanation, width - 2 * _GAP)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
 from ercr.errors import InputError, ModelStateError
-from ercr.image.geometry import Geometry
-from ercr.models.base import Prepared, ViewKind
+from ercr.image.pieces import AnyGeometry
+from ercr.models.base import Media, Prepared, ViewKind
 
 if TYPE_CHECKING:
     from ercr.trace.changed import ChangedPictures
@@ -61,18 +60,18 @@ def checked_layer(layer: int, count: int) -> int:
     return layer % count
 
 
-def refuse_image_tokens(answer: Tensor, image_token: int) -> None:
-    """Refuse an answer with an image token, because a pass over it would expect a second image."""
-    if bool((answer == image_token).any()):
-        raise InputError("The answer contains the model's image token, which stands for a second image: remove it.")
+def refuse_image_tokens(answer: Tensor, image_tokens: Sequence[int]) -> None:
+    """Refuse an answer with an image token, because a pass over it would expect one more image."""
+    if any(bool((answer == token).any()) for token in image_tokens):
+        raise InputError("The answer contains the model's image token, which stands for one more image: remove it.")
 
 
 @dataclass(frozen=True)
 class View:
-    """Visual states [N, d] of the image at one scale, after the final norm."""
+    """Visual states [N, d] of everything shown, at one scale, after the final norm."""
 
     scale: float
-    geometry: Geometry
+    geometry: AnyGeometry
     states: Tensor
 
     @cached_property
@@ -205,7 +204,7 @@ class Trace:
         return self.views[0]
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> AnyGeometry:
         return self.anchor.geometry
 
     def view(self, scale: float) -> View:
@@ -220,9 +219,9 @@ class Trace:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """An image and a conversation to run the model on; `answer` are given token ids, or None to generate one."""
+    """Pictures and a conversation to run the model on; `answer` are given token ids, or None to generate one."""
 
-    image: Image.Image
+    media: Media
     prepared: Prepared
     answer: Tensor | None = None
     views: Mapping[float, Prepared] = field(default_factory=dict)  # by scale, if they were prepared in advance

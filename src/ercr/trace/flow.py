@@ -124,4 +124,4 @@ class Flow:
     def _run(sample: TraceRequest, views: Sequence[View], answer: Tensor, states: Tensor) -> SampleRun:
         prepared = sample.prepared
         anchor = View(1.0, prepared.geometry, states[prepared.visual.to(states.device)])
-        return SampleRun(prepared, answer, states, (anchor, *views), image=sample.image)
+        return SampleRun(prepared, answer, states, (anchor, *views), media=sample.media)

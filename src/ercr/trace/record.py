@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
-from ercr.models.base import Adapter, Batch, CompiledPasses, Prepared, ViewKind, sent
+from ercr.models.base import Adapter, Batch, CompiledPasses, Media, Prepared, ViewKind, sent
 from ercr.trace.changed import ChangedPictures
 from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, refuse_image_tokens
 from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy
@@ -61,7 +60,7 @@ def trace_samples(
         embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
         at = run.offsets[row] + prepared.visual.to(run.norm.device)
         seen = None if not needs.lens else lens_states(recorder, [layer[row] for layer in earlier], run.norm[row], at)
-        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.image, seen))
+        parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.media, seen))
     return assemble(adapter, parts, needs)
 
 
@@ -91,7 +90,7 @@ class _Run:
 def read_answers(adapter: Adapter, samples: Sequence[TraceRequest], answers: list[Tensor], recorder: Recorder) -> _Run:
     """One pass over the prompts with given answers."""
     for answer in answers:
-        refuse_image_tokens(answer, adapter.image_token_id)
+        refuse_image_tokens(answer, adapter.feature_tokens)
     full = [sample.prepared.with_answer(answer) for sample, answer in zip(samples, answers, strict=True)]
     norm, layer = forward(adapter, full, recorder)
     return _Run(answers, norm, layer, [norm.shape[1] - len(sample.input_ids) for sample in full])
@@ -171,7 +170,7 @@ def auxiliary_views(
     """Per sample, the views at scales other than 1. All samples share a pass; small views of all scales do, too."""
     scales = sorted(set(needs.scales) - {1.0})
     shown = [
-        [s.views.get(scale) or adapter.view(s.image, s.prepared, scale, needs.kind) for s in samples]
+        [s.views.get(scale) or adapter.view(s.media, s.prepared, scale, needs.kind) for s in samples]
         for scale in scales
     ]
     results: list[list[View]] = [[] for _ in samples]
@@ -189,7 +188,8 @@ def auxiliary_views(
 def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
     """Whether all scales can share one pass: equal image shapes per patch, and few enough tokens with padding."""
     every = [view for views in shown for view in views]
-    shapes = {tuple(view.pixels["pixel_values"].shape[1:]) for view in every if "pixel_values" in view.pixels}
+    names = ("pixel_values", "pixel_values_videos")
+    shapes = {tuple(view.pixels[name].shape[1:]) for view in every for name in names if name in view.pixels}
     padded = len(every) * max((len(view.input_ids) for view in every), default=0)
     return len(shapes) == 1 and padded <= _MAX_SHARED_TOKENS
 
@@ -212,7 +212,7 @@ class SampleRun:
     states: Tensor
     views: tuple[View, ...]
     embeds: Tensor | None = None  # [L or less, d] input embeddings with image features
-    image: Image.Image | None = None
+    media: Media | None = None
     lens: Tensor | None = None  # [K, N, d] visual states of some layers, if they were asked for
 
     @property
@@ -243,12 +243,13 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
     ids, rows, device = part.ids, part.rows, part.states.device
     replayed, inside = part.prepared.with_answer(part.answer), None
     if needs.replay:
-        refuse_image_tokens(part.answer, adapter.image_token_id)
-        features = None if part.embeds is None else part.embeds[image_positions(adapter, part).to(part.embeds.device)]
+        refuse_image_tokens(part.answer, adapter.feature_tokens)
+        at = adapter.feature_positions(part.prepared.input_ids)  # whether they have a cell or not
+        features = None if part.embeds is None else part.embeds[at.to(part.embeds.device)]
         inside = Replay(adapter, replayed, rows - 1, ids[rows], features)
     changed = None
-    if needs.changed and part.image is not None:
-        changed = ChangedPictures(adapter, part.image, part.prepared, part.answer, rows)
+    if needs.changed and part.media is not None:
+        changed = ChangedPictures(adapter, part.media, part.prepared, part.answer, rows)
     return Trace(
         ids=ids,
         input_length=len(part.prepared.input_ids),
@@ -268,11 +269,6 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
             "text": torch.isfinite(text.emit_states).all(),
         },
     )
-
-
-def image_positions(adapter: Adapter, part: SampleRun) -> Tensor:
-    """Positions of the prompt that take image features, whether they have a cell or not."""
-    return (part.prepared.input_ids == adapter.image_token_id).nonzero()[:, 0]
 
 
 def text_rows(adapter: Adapter, ids: Tensor, emit: Tensor, read: Tensor, needs: Needs) -> TextRows:

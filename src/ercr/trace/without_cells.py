@@ -49,7 +49,7 @@ def _trace(adapter: Adapter, own: Adapter, sample: TraceRequest, needs: Needs, g
         unembed=lambda wanted: scores.new_empty(len(wanted), 0),
         argmax=lambda wanted: torch.zeros(len(wanted), dtype=torch.long),
         spell=lambda wanted: retokenise(adapter, wanted),
-        beside=ChangedPictures(adapter, sample.image, prepared, answer, rows) if needs.changed else None,
+        beside=ChangedPictures(adapter, sample.media, prepared, answer, rows) if needs.changed else None,
         finite={"text": ~torch.isnan(text.log_probabilities).any()},
     )
 

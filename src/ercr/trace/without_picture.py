@@ -15,7 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.errors import Cancelled, InputError
-from ercr.models.base import Adapter, Prepared
+from ercr.image.clips import LoadedClip
+from ercr.image.pieces import pieces_of
+from ercr.models.base import Adapter, Medium, Prepared, as_media
 from ercr.models.whole import logits_before
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import TraceRequest
@@ -52,7 +54,7 @@ def _reading_text(adapter: Adapter, requests: Sequence[TraceRequest], answers: S
     """The answers read behind the text of their prompts alone; None if the model cannot."""
     if adapter.reads_text is False:
         return None
-    prompts = [text_alone(request.prepared, adapter.image_token_id) for request in requests]
+    prompts = [text_alone(request.prepared, adapter.feature_tokens) for request in requests]
     ways: list[Callable[[], Logs]] = [lambda: _as_a_whole(adapter, prompts, answers)]
     if requests[0].prepared.cells:
         ways.insert(0, lambda: _in_one_pass(adapter, prompts, answers))
@@ -71,16 +73,15 @@ def _reading_text(adapter: Adapter, requests: Sequence[TraceRequest], answers: S
     return None
 
 
-def text_alone(prompt: Prepared, image_token: int) -> Prepared:
-    """A prompt without its picture: from the first image token to the last, only the user's own words stay."""
+def text_alone(prompt: Prepared, image_tokens: Sequence[int]) -> Prepared:
+    """A prompt without its pictures: from each one's first image token to its last, only the user's words stay."""
     ids = prompt.input_ids
-    shown = ids == image_token
+    shown = torch.isin(ids, torch.tensor(list(image_tokens)))
     shown[prompt.visual] = True
-    at = shown.nonzero()[:, 0]
-    kept = torch.ones_like(shown)
-    if len(at):
-        kept[int(at[0]) : int(at[-1]) + 1] = False
-        kept[prompt.prompt] = ~shown[prompt.prompt]
+    kept = ~shown
+    for start, stop in _spans(prompt, shown):
+        kept[start:stop] = False
+    kept[prompt.prompt] = ~shown[prompt.prompt]
     moved = kept.cumsum(0) - 1
     return replace(
         prompt,
@@ -90,6 +91,18 @@ def text_alone(prompt: Prepared, image_token: int) -> Prepared:
         prompt=moved[prompt.prompt[kept[prompt.prompt]]],
         beside={name: values[kept] for name, values in prompt.beside.items()},
     )
+
+
+def _spans(prompt: Prepared, shown: Tensor) -> list[tuple[int, int]]:
+    """Where the pictures and clips stand in a prompt; tokens around and between their visual tokens belong to them."""
+    at = shown.nonzero()[:, 0]
+    pieces = pieces_of(prompt.geometry)
+    if not len(at):
+        return []
+    if not prompt.cells or len(pieces) == 1:
+        return [(int(at[0]), int(at[-1]) + 1)]
+    own = torch.split(prompt.visual, [piece.tokens for piece in pieces])
+    return [(int(visual.min()), int(visual.max()) + 1) for visual in own]
 
 
 def _in_one_pass(adapter: Adapter, prompts: Sequence[Prepared], answers: Sequence[Tensor]) -> Logs:
@@ -125,9 +138,16 @@ def _showing(adapter: Adapter, requests: Sequence[TraceRequest], answers: Sequen
     bulk = adapter.for_bulk
     shown = []
     for request in requests:
-        pixels = bulk.pixels_of(other_picture(request.image.size, kind))
+        other = [_instead(medium, kind) for medium in as_media(request.media)]
+        pixels = bulk.pixels_of(bulk.uploaded(other), request.prepared)
         shown.append(replace(request.prepared, pixels={**request.prepared.pixels, **pixels}))
     return answer_log_probabilities(adapter, shown, answers)
+
+
+def _instead(medium: Medium, kind: str) -> Medium:
+    if isinstance(medium, LoadedClip):
+        return replace(medium, frames=tuple(other_picture(frame.size, kind) for frame in medium.frames))
+    return other_picture(medium.size, kind)
 
 
 def other_picture(size: tuple[int, int], kind: str) -> Image.Image:

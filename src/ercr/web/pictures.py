@@ -30,8 +30,9 @@ def draw_map(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.
 
 def answer_picture(explanation: Explanation, side: int) -> Image.Image:
     """The evidence for the whole answer; the bare picture where nothing was said."""
-    shown = shrink_to_side(explanation.image.rgb, side)
-    return draw_map(shown, explanation.geometry, explanation.sentence().lit) if explanation.words else shown
+    image, geometry = explanation.alone()
+    shown = shrink_to_side(image.rgb, side)
+    return draw_map(shown, geometry, explanation.sentence().lit) if explanation.words else shown
 
 
 def data_url(image: Image.Image) -> str:

@@ -41,7 +41,7 @@ def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[st
 def likely_size(explanations: Sequence[Explanation]) -> int:
     """Bytes to reserve for the files of an answer."""
     maps = sum(explanation.maps.size for explanation in explanations)
-    pictures = sum(len(explanation.image.to_bytes()) for explanation in explanations)
+    pictures = sum(len(explanation.alone()[0].to_bytes()) for explanation in explanations)
     return 2_000_000 + 8 * maps + 2 * pictures
 
 
@@ -53,8 +53,9 @@ def strongest_word(explanation: Explanation) -> Word | None:
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
     """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
-    box = [round(side, 2) for side in first.geometry.box]  # all methods read the same cells
-    rows, columns = ([round(float(at), 2) for at in places] for places in first.geometry.canvas.centres)
+    _, geometry = first.alone()
+    box = [round(side, 2) for side in geometry.box]  # all methods read the same cells
+    rows, columns = ([round(float(at), 2) for at in places] for places in geometry.canvas.centres)
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
     def by_method(index: int, read: Callable[[Word], Any]) -> Any:

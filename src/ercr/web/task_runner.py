@@ -55,7 +55,7 @@ def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple
     partial: PartialAnswer | None = None
     updated = 0.0
     for step in stream:
-        partial = partial or PartialAnswer(stream.explanation().geometry)
+        partial = partial or PartialAnswer(stream.explanation().alone()[1])
         partial.add(step)
         if time.monotonic() - updated >= _UPDATE_INTERVAL:
             yield partial

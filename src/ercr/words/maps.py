@@ -6,14 +6,17 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ercr.errors import InputError, WordNotFound, nearest
+from ercr.image.clips import LoadedClip
+from ercr.image.gallery import Gallery, Shown
 from ercr.image.geometry import Floats, Geometry
 from ercr.image.images import LoadedImage
+from ercr.image.pieces import AnyGeometry, Piece, Pieces, pieces_of, split
 from ercr.words.contrast import Alternatives, Contrast, contrast
 from ercr.words.function_words import contents
 from ercr.words.grounding import Grounding, Signals, joined
@@ -47,17 +50,61 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A picture, or a part of a clip's time, and its share of a word's evidence."""
+
+    picture: int  # among the pictures and clips, from 0
+    share: float
+    start: float | None = None  # seconds, of a clip
+    stop: float | None = None
+
+
+@dataclass(frozen=True)
 class Word:
     """One or more tokens read as a word (or phrase), with the map of the image evidence behind it."""
 
     text: str
     tokens: tuple[Token, ...]
-    map: Floats = field(repr=False)  # [h, w], 0..1
+    map: Floats = field(repr=False)  # [h, w], 0..1; of several pictures one row of cells, which `maps` divides
     index: int = -1  # among the words of its kind
     strength: float = 0.0  # highest value of the map before it was stretched, in the method's unit
     share: float = 0.0  # the strength as a share of what the strongest word of the answer reaches
     lit: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)  # [h, w] its peak is `share`
     grounding: Grounding | None = None  # whether it was seen or guessed, if that was measured
+    geometry: AnyGeometry | None = field(default=None, repr=False)
+
+    @property
+    def maps(self) -> tuple[Floats, ...]:
+        """The map of each picture [h, w] and clip [slices, h, w], on one scale."""
+        return (self.map,) if self.geometry is None else tuple(split(self.geometry, self.map))
+
+    def where(self) -> list[Place]:
+        """The share of the evidence in each picture and each slice of a clip, the largest first.
+
+        A picture counts the same whatever its number of cells, and as much as a slice.
+        """
+        places: list[Place] = []
+        for at, (piece, map_) in enumerate(zip(self._pieces, self.maps, strict=True)):
+            means = map_.reshape(piece.slices, -1).sum(1) / max(int(piece.geometry.valid.sum()), 1)
+            spans: list[tuple[float, float]] | list[tuple[None, None]] = piece.spans or [(None, None)]
+            places += [Place(at, float(mean), *span) for mean, span in zip(means, spans, strict=True)]
+        total = sum(place.share for place in places)
+        scaled = [replace(place, share=place.share / total if total > 0 else 0.0) for place in places]
+        return sorted(scaled, key=lambda place: -place.share)
+
+    @property
+    def picture(self) -> int:
+        """The picture or clip with most of the evidence."""
+        shares: dict[int, float] = {}
+        for place in self.where():
+            shares[place.picture] = shares.get(place.picture, 0.0) + place.share
+        return max(shares, key=lambda at: (shares[at], -at))
+
+    @property
+    def _pieces(self) -> tuple[Piece, ...]:
+        if self.geometry is None:
+            raise InputError("This word knows no pictures: take it from an explanation.")
+        return pieces_of(self.geometry)
 
     @property
     def probability(self) -> float:
@@ -91,8 +138,8 @@ class ContextWord:
 class WordMaps:
     """Maps of the image evidence for every word of a prompt and its answer."""
 
-    image: LoadedImage
-    geometry: Geometry
+    image: Shown  # one picture, or the gallery of several pictures and clips
+    geometry: AnyGeometry
     text_tokens: tuple[Token, ...]  # prompt rows, then answer rows
     maps: Floats  # [S, h, w], 0..1, one row per text token: the prompt's first (Token.row is the index)
     provenance: dict[str, Any]
@@ -156,7 +203,7 @@ class WordMaps:
         share = strength / self.strongest
         map_ = np.asarray(merge_maps(self.maps[rows], subwords), np.float32)
         lit = np.asarray(self.evened[rows].max(0), np.float32)
-        return Word(text, tuple(tokens), map_, -1, strength, share, lit)
+        return Word(text, tuple(tokens), map_, -1, strength, share, lit, geometry=self.geometry)
 
     def _ground(self, word: Word, content: bool) -> Grounding | None:
         if self.signals is None or word.tokens[0].kind == "prompt":
@@ -256,8 +303,9 @@ class WordMaps:
         strength = float(self.alternatives.strength[row, column])
         share = strength / self.strongest
         map_ = self.alternatives.maps[row, column]
-        lit = map_ * (share / peak if (peak := float(map_.max(initial=0.0))) > 0 else 0.0)
-        return Word(other.strip(), (token,), map_, -1, strength, share, np.asarray(lit, np.float32))
+        faint = share / peak if (peak := float(map_.max(initial=0.0))) > 0 else 0.0
+        lit = np.asarray(map_ * faint, np.float32)
+        return Word(other.strip(), (token,), map_, -1, strength, share, lit, geometry=self.geometry)
 
     def contrast(self, which: str | int, other: str, occurrence: int = 0) -> Contrast:
         """Why this word and not another one: the difference of their evidence at the word's place."""
@@ -269,13 +317,51 @@ class WordMaps:
 
     # maps on the image
 
-    def heatmap(self, which: Which = None, subwords: Subwords = "max") -> Floats:
-        """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence."""
-        return self.geometry.to_pixels(self.find(which, subwords).map)
+    @property
+    def media(self) -> tuple[LoadedImage | LoadedClip, ...]:
+        """The pictures and clips, in the order of their places."""
+        return self.image.items
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Where the cells of each picture and clip lie, in the same order."""
+        return pieces_of(self.geometry)
+
+    def heatmap(
+        self,
+        which: Which = None,
+        subwords: Subwords = "max",
+        *,
+        picture: int | None = None,
+        time: float | None = None,
+    ) -> Floats:
+        """A map [H, W] at the original image's size: of a word, an index, a Word, or the whole sentence.
+
+        `picture` is one of several pictures or clips, and `time` a moment of a clip in seconds. Without a time, a clip
+        has a map for each of its slices [slices, H, W].
+        """
+        at = self.picture_index(picture)
+        piece, map_ = self.pieces[at], self.find(which, subwords).maps[at]
+        if time is None:
+            return piece.geometry.to_pixels(map_)
+        if not piece.clip:
+            raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
+        return piece.geometry.to_pixels(map_[piece.slice_at(time)])
+
+    def picture_index(self, picture: int | None) -> int:
+        """One of the pictures and clips, counted from 0 or from the end; the only one if none is named."""
+        count = len(self.pieces)
+        if picture is None and count > 1:
+            raise InputError(f"There are {count} pictures and clips: say which one with picture=0 to {count - 1}.")
+        if picture is None:
+            return 0
+        if not isinstance(picture, int) or not -count <= picture < count:
+            raise InputError(f"There are {count} pictures and clips, counted from 0, so there is no picture {picture}.")
+        return picture % count
 
     def lit_heatmap(self, which: Which = None) -> Floats:
         """The same on the scale that all words of the answer share, so that a weak word stays weak; as it is shown."""
-        return self.geometry.to_pixels(self.find(which).lit)
+        return self.alone()[1].to_pixels(self.find(which).lit)
 
     def find(self, which: Which, subwords: Subwords = "max") -> Word:
         """A word by text, index or (start, stop) of a phrase; None is the whole sentence; a Word is itself."""
@@ -287,9 +373,57 @@ class WordMaps:
             return self.phrase(which[0], which[1], subwords)
         return self.word(which, subwords=subwords)
 
+    def of_picture(self, picture: int | None = None, time: float | None = None) -> Self:
+        """The same words with the maps of one picture alone, or of what a clip shows at a moment (in seconds).
+
+        The maps stay on the scale that they share with the other pictures.
+        """
+        at = self.picture_index(picture)
+        piece, item = self.pieces[at], self.media[at]
+        if isinstance(item, LoadedClip):
+            if time is None:
+                raise InputError("This is a clip: name a moment of it in seconds, as in time=2.5.")
+            slice_ = piece.slice_at(time)
+            first, behind = piece.first_frames[slice_ : slice_ + 2]
+            frame = min(range(first, behind), key=lambda frame: abs(item.times[frame] - time))
+            shown = LoadedImage(item.frames[frame])
+        elif time is not None:
+            raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
+        else:
+            shown, slice_ = item, 0
+
+        def own(maps: Floats) -> Floats:
+            return split(self.geometry, maps)[at].reshape(*maps.shape[:-2], piece.slices, *piece.geometry.grid)[
+                ..., slice_, :, :
+            ]
+
+        instead, maps = self.alternatives, own(self.maps)
+        whole, part = (found.max((1, 2), initial=0.0) for found in (self.maps, maps))
+        picture_alone = replace(
+            self,
+            image=shown,
+            geometry=piece.geometry,
+            maps=maps,
+            stages={name: own(maps) for name, maps in self.stages.items()},
+            strength=np.asarray(self.strengths * part / np.where(whole > 0, whole, 1.0), np.float32),
+            alternatives=None if instead is None else replace(instead, maps=own(instead.maps)),
+            provenance={**self.provenance, "image": {"sha256": shown.sha256(), "size": list(shown.size)}},
+        )
+        vars(picture_alone)["strongest"] = self.strongest  # so that all pictures are shown on one scale
+        return picture_alone
+
+    def alone(self) -> tuple[LoadedImage, Geometry]:
+        """The picture and its geometry, where there is one picture and nothing else."""
+        if isinstance(self.image, Gallery) or isinstance(self.geometry, Pieces):
+            raise InputError(
+                "This shows one picture, and the explanation has several, or a clip: take one with "
+                "explanation.of_picture(0), or of_picture(0, time=2.5)."
+            )
+        return self.image, self.geometry
+
     @property
     def seen(self) -> float:
-        """Share of the image the model was shown; below 1 where its preprocessing crops."""
+        """Share of the image the model was shown; below 1 where its preprocessing crops; of several, the mean."""
         return self.geometry.seen
 
 

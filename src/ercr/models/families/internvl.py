@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from ercr.image.clips import LoadedClip
+from ercr.image.facts import Facts
 from ercr.image.geometry import Exact, Geometry, Panel
+from ercr.image.pieces import Piece
 from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
 from ercr.models.registry import register
 
+_FRAMES = 8  # that are taken of a clip if nothing else is said
 Size = tuple[int, int]  # height, width
 
 
@@ -30,6 +36,15 @@ class InternVL(Adapter):
         start = getattr(self.tokenizer, "start_image_token", None) or "<img>"
         end = getattr(self.tokenizer, "end_image_token", None) or "</img>"
         return f"{start}{self.image_token * geometry.tokens}{end}"
+
+    @property
+    def video_token(self) -> str:
+        return str(getattr(self.tokenizer, "video_token", None) or "<video>")
+
+    def expand_clip(self, piece: Piece) -> str:
+        """A clip is its frames as pictures, with their numbers."""
+        frame = self.expand(piece.geometry)
+        return "\n".join(f"Frame{number}: {frame}" for number in range(1, piece.slices + 1))
 
     @property
     def _tile(self) -> Size:
@@ -66,6 +81,38 @@ class InternVL(Adapter):
         if kind == "interpolate":
             return self._pasted(image, anchor, self._smaller_tile(scale), 1.0)
         return self._pasted(image, anchor, self._tile, scale)
+
+    # clips: every frame is a picture of one tile
+
+    def sample_frames(self, facts: Facts, fps: float | None, num_frames: int | None) -> Sequence[int]:
+        """Frames from the middles of equal parts of the clip."""
+        stated = self.video_processor
+        count = num_frames or (None if fps else getattr(stated, "num_frames", None))
+        if count is None:
+            rate = fps or getattr(stated, "fps", None)
+            count = _FRAMES if rate is None else int(facts.seconds * rate)
+        count = min(max(int(count), 1), facts.frames)
+        shift: Any = getattr(stated, "initial_shift", True)
+        first = facts.frames / count / 2 if shift is True else float(shift or 0)
+        return [int(i) for i in torch.arange(first, facts.frames, facts.frames / count).int()]
+
+    def clip_inputs(self, clip: LoadedClip) -> tuple[dict[str, Tensor], Piece]:
+        if callable(self.video_processor):
+            video = np.stack([np.asarray(frame) for frame in clip.frames])
+            batch = self.video_processor(videos=[video], do_sample_frames=False, return_tensors="pt")
+            pixels = torch.as_tensor(batch["pixel_values_videos"])[0]
+        else:
+            batch = self.image_processor(images=self.frames(clip), crop_to_patches=False, return_tensors="pt")
+            pixels = torch.as_tensor(batch["pixel_values"])
+        frame = clip.frames[0]
+        whole: Exact = (Fraction(0), Fraction(0), Fraction(frame.width), Fraction(frame.height))
+        return {"pixel_values": pixels}, _of_clip(clip, self._geometry(frame, self._tile, [whole], (1, 1)))
+
+    def clip_view_inputs(
+        self, clip: LoadedClip, anchor: Piece, scale: float, kind: ViewKind
+    ) -> tuple[dict[str, Tensor], Piece]:
+        views = [self.view_inputs(frame, anchor.geometry, scale, kind) for frame in self.frames(clip)]
+        return {"pixel_values": torch.cat([pixels["pixel_values"] for pixels, _ in views])}, _of_clip(clip, views[0][1])
 
     def _pasted(
         self, image: Image.Image, anchor: Geometry, tile: Size, scale: float
@@ -118,6 +165,10 @@ class InternVL(Adapter):
             if difference < gap or (difference == gap and large_enough):
                 best, gap = (columns, rows), difference
         return best[1], best[0]
+
+
+def _of_clip(clip: LoadedClip, geometry: Geometry) -> Piece:
+    return Piece(geometry, tuple((time,) for time in clip.times), clip.end)
 
 
 def _cut(sheet: Image.Image, rows: int, columns: int) -> list[Image.Image]:

@@ -22,11 +22,26 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ercr.errors import ErcrError, InputError, UnsupportedModel
+from ercr.image.clips import GIVEN_RATE, LoadedClip, evenly
+from ercr.image.facts import Facts
 from ercr.image.geometry import Geometry, Panel
-from ercr.models.base import Adapter, Batch, Inputs, Prepared, ViewKind, mean_colour, padded, paste
+from ercr.image.pieces import Piece, pieces_of, together
+from ercr.models.base import (
+    Adapter,
+    Batch,
+    Inputs,
+    Media,
+    Medium,
+    Prepared,
+    ViewKind,
+    as_media,
+    mean_colour,
+    padded,
+    paste,
+)
 from ercr.models.chat import Message
 from ercr.models.decoder import logit_change
-from ercr.models.generic.charts import float_leaves
+from ercr.models.generic.charts import float_leaves, frame_size
 from ercr.models.generic.encoding import Encoded, Encoder
 from ercr.models.generic.layouts import Layout, Layouts, noise
 from ercr.models.generic.owners import Owners, Reached, owners
@@ -40,6 +55,7 @@ _NOT_IN_SEQUENCE = (
 _ENCODER = "an encoder reads the picture and the prompt, and its decoder sees only their states"
 _FOLLOWS = 0.4  # how far a canvas's cells may be from following the picture's scale, in shares of the logarithm
 _GRID = 16  # cells along the longer side of a map whose model has none
+_MOST_FRAMES = 64  # that are taken of a clip if its processor names no limit
 _TRIAL = (67, 41)  # width and height of pictures that are used where any picture will do
 
 
@@ -63,21 +79,21 @@ class GenericAdapter(Adapter):
 
     # inputs
 
-    def prepare(self, image: Image.Image, messages: Sequence[Message], cells: bool = True) -> Prepared:
+    def prepare(self, media: Media, messages: Sequence[Message], cells: bool = True) -> Prepared:
         """The processor's inputs, with the places of the visual tokens and of the conversation's own words."""
-        encoded = self.encoder(image, messages)
+        encoded = self.encoder(media, messages)
         behind = {name: self._behind[name] for name in encoded.beside}
         try:
-            layout = self.layout(image.size)
+            layout = self._layouts(media)
         except UnsupportedModel:
             if cells:
                 raise
-            return self._without_places(encoded, image.size, behind)
+            return self._without_places(encoded, media, messages, behind)
         found = torch.isin(encoded.ids, torch.tensor(sorted(layout.tokens))).nonzero()[:, 0]
         if len(found) != layout.count:
             raise InputError(
                 f"The prompt has {len(found)} image tokens instead of {layout.count}: "
-                f"remove the tokens that stand for a picture, and give exactly one picture."
+                f"remove the tokens that stand for a picture, and give one picture for each place."
             )
         own_words = encoded.own_words()
         visual = found[layout.order]
@@ -85,68 +101,111 @@ class GenericAdapter(Adapter):
             encoded.ids, encoded.pixels, layout.geometry, visual, own_words, encoded.beside, behind, tuple(messages)
         )
 
-    def _without_places(self, encoded: Encoded, size: tuple[int, int], behind: dict[str, int]) -> Prepared:
-        """The same without visual tokens; its maps have an even grid over the picture."""
-        width, height = size
-        step = max(size) / _GRID
-        grid = max(1, round(height / step)), max(1, round(width / step))
-        panel = Panel(grid, (0.0, 0.0, float(width), float(height)))
-        none = encoded.ids.new_empty(0)
+    def _without_places(
+        self, encoded: Encoded, media: Media, messages: Sequence[Message], behind: dict[str, int]
+    ) -> Prepared:
+        """The same without visual tokens; its maps have an even grid over each picture and each frame."""
+        geometry, none = together([_even(medium) for medium in as_media(media)]), encoded.ids.new_empty(0)
         own_words = none if has_encoder(self.model) or encoded.prompt is None else encoded.prompt
-        return Prepared(
-            encoded.ids, encoded.pixels, Geometry((height, width), (panel,)), none, own_words, encoded.beside, behind
-        )
+        return Prepared(encoded.ids, encoded.pixels, geometry, none, own_words, encoded.beside, behind, tuple(messages))
 
     def image_inputs(self, image: Image.Image) -> tuple[dict[str, Tensor], Geometry]:
-        return self.encoder(image).pixels, self.layout(image.size).geometry
+        geometry = self._layouts(image).geometry
+        assert isinstance(geometry, Geometry), "one picture has a geometry of its own"
+        return self.encoder(image).pixels, geometry
 
     def view_inputs(
         self, image: Image.Image, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
         """The picture at a scale in the middle of a canvas of its own size, over the mean colour."""
-        (width, height), resample = image.size, int(getattr(self.image_processor, "resample", None) or 3)
+        sheet, placed = self._on_canvas(image, anchor, scale)
+        return self.encoder(sheet).pixels, placed
+
+    def _on_canvas(self, image: Image.Image, anchor: Geometry, scale: float) -> tuple[Image.Image, Geometry]:
+        width, height = image.size
         content = max(1, round(height * scale)), max(1, round(width * scale))
-        sheet = paste(image, (height, width), content, self.neutral_colour, resample)
+        sheet = paste(image, (height, width), content, self.neutral_colour, self._resample)
         scales = Fraction(content[1], width), Fraction(content[0], height)
-        return self.encoder(sheet).pixels, anchor.placed(*scales, (width - content[1]) // 2, (height - content[0]) // 2)
+        return sheet, anchor.placed(*scales, (width - content[1]) // 2, (height - content[0]) // 2)
 
-    def view(self, image: Image.Image, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
-        """The whole prompt with another picture: in some models the picture sees the text behind it.
+    def sample_frames(self, facts: Facts, fps: float | None, num_frames: int | None) -> Sequence[int]:
+        """The frames that the processor's own rule takes, by default two a second and at most as many as it says."""
+        from transformers.video_utils import VideoMetadata
 
-        A model whose canvas follows the picture gets the resized picture itself.
+        rule = getattr(self.processor, "video_processor", None)
+        if rule is None:
+            raise self._no_clips()
+        stated = any(getattr(rule, name, None) for name in ("num_frames", "fps"))
+        if num_frames is None and fps is None and not stated:
+            fps = GIVEN_RATE
+        height, width = facts.size
+        video = VideoMetadata(facts.frames, facts.fps, width, height, facts.seconds)
+        limit = min(int(getattr(rule, "max_frames", None) or _MOST_FRAMES), facts.frames)
+        if fps is not None and facts.seconds * fps > limit:
+            fps, num_frames = None, limit
+        num_frames = None if num_frames is None else min(num_frames, facts.frames)
+        try:
+            return [int(index) for index in rule.sample_frames(video, num_frames=num_frames, fps=fps)]
+        except (ValueError, ZeroDivisionError):  # fewer frames than its rule wants
+            return evenly(facts, num_frames or limit)
+
+    def view(self, media: Media, anchor: Prepared, scale: float, kind: ViewKind) -> Prepared:
+        """The whole prompt with other pictures: in some models a picture sees the text behind it.
+
+        A model whose canvases follow the pictures gets the resized pictures themselves.
         """
         if kind == "interpolate":
             raise InputError(
                 f"views='interpolate' needs a family with an adapter of its own, and {self.title} has none: "
                 f"use views='pad'."
             )
-        resized = self._resized(image, anchor.geometry, scale)
+        shown, pieces = as_media(media), pieces_of(anchor.geometry)
+        resized = self._resized(shown, pieces, scale)
         if resized is not None:
             view = self.prepare(resized, anchor.messages)
-            scales = Fraction(resized.width, image.width), Fraction(resized.height, image.height)
-            geometry = replace(view.geometry.placed(*scales, 0, 0), size=anchor.geometry.size)
-            return replace(view, geometry=geometry)
-        pixels, geometry = self.view_inputs(image, anchor.geometry, scale, kind)
-        return replace(anchor, pixels=pixels, geometry=geometry)
+            found = [
+                _drawn(piece, frame_size(small), frame_size(medium))
+                for piece, small, medium in zip(pieces_of(view.geometry), resized, shown, strict=True)
+            ]
+            return replace(view, geometry=together(found))
+        sheets, found = [], []
+        for medium, piece in zip(shown, pieces, strict=True):
+            frames = [self._on_canvas(frame, piece.geometry, scale) for frame in frames_of(medium)]
+            sheets.append(with_frames(medium, [sheet for sheet, _ in frames]))
+            found.append(replace(piece, geometry=frames[0][1]))
+        return replace(anchor, pixels=self.encoder(sheets, anchor.messages).pixels, geometry=together(found))
 
-    def _resized(self, image: Image.Image, anchor: Geometry, scale: float) -> Image.Image | None:
-        """The picture at a scale if its canvas has about as many more or fewer cells; None if it has not."""
-        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-        if len(anchor.panels) > 1 or size == image.size:
-            return None
+    def _resized(self, media: Sequence[Medium], anchors: Sequence[Piece], scale: float) -> list[Medium] | None:
+        """The pictures at a scale if their canvases have about as many more or fewer cells; None if they have not."""
+        small = []
+        for medium, anchor in zip(media, anchors, strict=True):
+            width, height = frame_size(medium)
+            size = max(1, round(width * scale)), max(1, round(height * scale))
+            if len(anchor.geometry.panels) > 1 or size == (width, height):
+                return None
+            frames = [f.resize(size, resample=Image.Resampling(self._resample)) for f in frames_of(medium)]
+            small.append(with_frames(medium, frames))
         try:
-            found = self.layout(size).geometry
+            found = pieces_of(self._layouts(small).geometry)
         except ErcrError:  # a processor may refuse pictures that are too small or too narrow
             return None
-        change, wanted = math.log(found.tokens / anchor.tokens), 2 * math.log(scale)
-        if len(found.panels) > 1 or abs(change - wanted) > _FOLLOWS * abs(wanted):
-            return None
-        resample = int(getattr(self.image_processor, "resample", None) or 3)
-        return image.resize(size, resample=Image.Resampling(resample))
+        wanted = 2 * math.log(scale)
+        for view, anchor in zip(found, anchors, strict=True):
+            change = math.log(view.geometry.tokens / anchor.geometry.tokens)
+            if len(view.geometry.panels) > 1 or view.slices != anchor.slices:
+                return None
+            if abs(change - wanted) > _FOLLOWS * abs(wanted):
+                return None
+        return small
 
-    def pixels_of(self, image: Image.Image) -> dict[str, Tensor]:
+    @property
+    def _resample(self) -> int:
+        return int(getattr(self.image_processor, "resample", None) or 3)
+
+    def pixels_of(self, media: Media, anchor: Prepared) -> dict[str, Tensor]:
         # some models read the prompt there, too, in another tokenizer's ids
-        return {name: value for name, value in self.encoder(image).pixels.items() if float_leaves(value)}
+        pixels = self.encoder(media, anchor.messages or None).pixels
+        return {name: value for name, value in pixels.items() if float_leaves(value)}
 
     @cached_property
     def neutral_colour(self) -> tuple[int, int, int]:
@@ -255,7 +314,7 @@ class GenericAdapter(Adapter):
 
     def layout(self, size: tuple[int, int]) -> Layout:
         """The layout of a picture's size (width, height); the reason if it has none is raised."""
-        return self._layouts(size)
+        return self._layouts(Image.new("RGB", size))
 
     def _owners(self, encoded: Encoded, leaves: list[Tensor]) -> Owners | None:
         if has_encoder(self.model):
@@ -281,6 +340,33 @@ def _embeddings(own: Adapter, encoded: Encoded, leaves: list[Tensor]) -> Tensor:
     beside = {name: value[None].to(own.device) for name, value in encoded.beside.items()}
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **beside, **filled(encoded.pixels)}
     return torch.as_tensor(own._up_to_the_decoder(inputs)["inputs_embeds"])[0]
+
+
+def frames_of(medium: Medium) -> Sequence[Image.Image]:
+    """The frames of a clip; a picture is its own."""
+    return medium.frames if isinstance(medium, LoadedClip) else (medium,)
+
+
+def with_frames(medium: Medium, frames: Sequence[Image.Image]) -> Medium:
+    """A clip, or a picture, with other frames in place of its own."""
+    return replace(medium, frames=tuple(frames)) if isinstance(medium, LoadedClip) else frames[0]
+
+
+def _even(medium: Medium) -> Piece:
+    """An even grid over a picture, or over each frame of a clip."""
+    width, height = frame_size(medium)
+    step = max(width, height) / _GRID
+    grid = max(1, round(height / step)), max(1, round(width / step))
+    geometry = Geometry((height, width), (Panel(grid, (0.0, 0.0, float(width), float(height))),))
+    if not isinstance(medium, LoadedClip):
+        return Piece(geometry)
+    return Piece(geometry, tuple((time,) for time in medium.times), medium.end)
+
+
+def _drawn(piece: Piece, small: tuple[int, int], size: tuple[int, int]) -> Piece:
+    """The cells of a piece that shows a picture of `size` as a small one."""
+    scales = Fraction(small[0], size[0]), Fraction(small[1], size[1])
+    return replace(piece, geometry=replace(piece.geometry.placed(*scales, 0, 0), size=(size[1], size[0])))
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ercr.image.geometry import Geometry, Panel
+from ercr.image.pieces import AnyGeometry
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -33,7 +34,7 @@ _OVERLAP = 0.25  # sheets that share more than this part of the smaller one are 
 class Placement:
     """Where the cells lie, and which of the sequence's visual positions belong to them, in the geometry's order."""
 
-    geometry: Geometry
+    geometry: AnyGeometry
     order: Tensor  # [N] positions of the sequence
 
 
@@ -87,6 +88,22 @@ class Seen:
 
     def __getitem__(self, part: slice) -> Seen:
         return Seen(self.at[part], self.x[part], self.y[part], self.width[part], self.height[part])
+
+
+def pooled(owner: Tensor, x: Tensor, y: Tensor, strength: Tensor, length: int, size: tuple[int, int]) -> Seen:
+    """What each position sees if it may be a mean of patches: its middle is theirs, each by its strength.
+
+    Such cells touch each other, so their sizes are the steps between their middles.
+    """
+    on = (owner >= 0) & x.isfinite() & y.isfinite() & (strength > 0)
+    token, weight = owner[on], strength[on]
+    total = torch.bincount(token, weight, minlength=length)
+    at = (total > 0).nonzero()[:, 0]
+    across, down = (
+        (torch.bincount(token, values[on] * weight, minlength=length)[at] / total[at]).numpy() for values in (x, y)
+    )
+    height, width = _pitches(across, down, size)
+    return Seen(at.numpy(), across, down, np.full(len(at), width), np.full(len(at), height))
 
 
 def seen(owner: Tensor, x: Tensor, y: Tensor, length: int) -> Seen:

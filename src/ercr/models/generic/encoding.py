@@ -1,4 +1,4 @@
-"""A conversation and a picture through the checkpoint's own processor, with the places of the user's words."""
+"""A conversation and its pictures through the checkpoint's own processor, with the places of the user's words."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from ercr.errors import CheckpointError, ErcrError, InputError, UnsupportedModel
-from ercr.models.chat import Message, needs_special_tokens, positions_in, prompt_alone, render_text
+from ercr.image.clips import LoadedClip
+from ercr.models.base import Media, as_media
+from ercr.models.chat import Message, as_messages, needs_special_tokens, positions_in, prompt_alone, render_text
 
-_NOT_FOR_THE_MODEL = ("labels", "offset_mapping", "text_replacement_offsets")
+_NOT_FOR_THE_MODEL = ("labels", "offset_mapping", "text_replacement_offsets", "video_metadata")
+_CONTEXT = 12  # characters of the template around a text that help to find it
 _WORDS = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Describe this image."}]}]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the processor makes of a conversation with one picture."""
+    """What the processor makes of a conversation with its pictures."""
 
     ids: Tensor  # [L]
     beside: dict[str, Tensor]  # [L] inputs with one number per token
@@ -78,11 +82,12 @@ class Encoder:
         self.processor, self.tokenizer, self.template = processor, tokenizer, template
         self._nested = True  # whether the processor takes a list of pictures per conversation
 
-    def __call__(self, image: Image.Image, messages: Sequence[Message] = _WORDS) -> Encoded:
-        """The model's inputs, on the CPU."""
-        text, spans = self._written(messages)
+    def __call__(self, media: Media, messages: Sequence[Message] | None = None) -> Encoded:
+        """The model's inputs, on the CPU; without messages, of a question about what is shown."""
+        shown = as_media(media)
+        text, spans = self._written(messages or trial_messages(shown))
         listener = _Listener(self.tokenizer)
-        data = self._process([text], [image], listener)
+        data = self._process([text], [shown], listener)
         if "input_ids" not in data:
             kind = type(self.processor).__name__
             raise UnsupportedModel(f"The model's processor ({kind}) makes no tokens of the prompt: use another model.")
@@ -95,7 +100,7 @@ class Encoder:
     def together(self, images: Sequence[Image.Image]) -> dict[str, Any]:
         """The processor's own batch of one conversation with several pictures."""
         text, _ = self._written(_WORDS)
-        data = self._process([text] * len(images), images, self.tokenizer)
+        data = self._process([text] * len(images), [[image] for image in images], self.tokenizer)
         return {name: value for name, value in data.items() if name not in ("input_ids", "attention_mask")}
 
     def _written(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
@@ -113,25 +118,26 @@ class Encoder:
             return ""
         picture = [Image.new("RGB", (64, 64))]
         try:
-            placed = self._process(["Describe."], picture, self.tokenizer).get("input_ids")
+            placed = self._process(["Describe."], [picture], self.tokenizer).get("input_ids")
         except InputError:
             return str(token)
         if placed is None or self.tokenizer.convert_tokens_to_ids(str(token)) not in placed:
             return str(token)
         try:  # if both are the same to the processor, it prefers to be told
-            told = self._process([f"{token}Describe."], picture, self.tokenizer)["input_ids"]
+            told = self._process([f"{token}Describe."], [picture], self.tokenizer)["input_ids"]
         except InputError:
             return ""
         return str(token) if torch.equal(told, placed) else ""
 
-    def _process(self, texts: list[str], images: Sequence[Image.Image], tokenizer: Any) -> dict[str, Any]:
+    def _process(self, texts: list[str], media: Sequence[Media], tokenizer: Any) -> dict[str, Any]:
+        """The processor's output for some conversations, each with what it shows."""
         processor = copy(self.processor)
         processor.tokenizer = tokenizer
         options: dict[str, Any] = {"return_tensors": "pt"}
         if not needs_special_tokens(self.tokenizer, texts[0]):
             options["add_special_tokens"] = False
         try:
-            data = self._call(processor, texts, images, options)
+            data = self._call(processor, texts, [as_media(shown) for shown in media], options)
         except ErcrError:
             raise
         # processors raise many kinds of errors for a prompt or a picture that they do not take
@@ -143,17 +149,47 @@ class Encoder:
             ) from error
         return {name: value for name, value in dict(data).items() if name not in _NOT_FOR_THE_MODEL}
 
-    def _call(self, processor: Any, texts: list[str], images: Sequence[Image.Image], options: dict[str, Any]) -> Any:
+    def _call(self, processor: Any, texts: list[str], media: Sequence[Sequence[Any]], options: dict[str, Any]) -> Any:
         """The processor's answer; most take a list of pictures per conversation, some a flat list."""
-        nested = [[image] for image in images]
+        nested = [[medium for medium in shown if isinstance(medium, Image.Image)] for shown in media]
+        flat = [image for images in nested for image in images]
+        clips = [medium for shown in media for medium in shown if isinstance(medium, LoadedClip)]
+        options = {**options, **(_videos(clips) if clips else {})}
+        if not flat:
+            return processor(text=texts, **options)
         if not self._nested:
-            return processor(text=texts, images=list(images), **options)
+            return processor(text=texts, images=flat, **options)
         try:
             return processor(text=texts, images=nested, **options)
         except (ValueError, TypeError, AttributeError):
-            found = processor(text=texts, images=list(images), **options)
+            found = processor(text=texts, images=flat, **options)
             self._nested = False
             return found
+
+
+def trial_messages(media: Media) -> Sequence[Message]:
+    """A question about what is shown, where any question will do."""
+    kinds = ["video" if isinstance(medium, LoadedClip) else "image" for medium in as_media(media)]
+    return _WORDS if kinds == ["image"] else as_messages("Describe this image.", kinds)  # type: ignore[arg-type]
+
+
+def _videos(clips: Sequence[LoadedClip]) -> dict[str, Any]:
+    """The processor's options for clips whose frames are chosen already."""
+    from transformers.video_utils import VideoMetadata
+
+    stated = [
+        VideoMetadata(
+            total_num_frames=clip.facts.frames,
+            fps=clip.facts.fps,
+            duration=clip.facts.seconds,
+            height=clip.size[0],
+            width=clip.size[1],
+            frames_indices=list(clip.indices),
+        )
+        for clip in clips
+    ]
+    videos = [np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]
+    return {"videos": videos, "video_metadata": stated, "do_sample_frames": False}
 
 
 def _per_token(value: Any, length: int) -> bool:
@@ -163,7 +199,7 @@ def _per_token(value: Any, length: int) -> bool:
 def _own_text(text: str, spans: list[tuple[int, int]], heard: _Listener, ids: Tensor) -> Tensor | None:
     """Positions of the conversation's own text among the processor's token ids.
 
-    The processor replaces the picture's place in the text by many tokens, so text behind it is moved.
+    The processor replaces the places of pictures in the text by many tokens, so text behind them is moved.
     """
     places = heard.places(ids.tolist())
     if places is None:
@@ -176,17 +212,20 @@ def _own_text(text: str, spans: list[tuple[int, int]], heard: _Listener, ids: Te
         if stop > before and start >= len(text) - behind:
             start, stop = start + len(heard.text) - len(text), stop + len(heard.text) - len(text)
         elif stop > before:  # a processor may add something behind the text
-            start, stop = _last(heard.text[:end], text[start:stop], before)
+            start, stop = _last(heard.text[:end], text, start, stop, before)
         moved.append((start, stop))
         end = start
     return positions_in(moved, places)
 
 
-def _last(text: str, own: str, least: int) -> tuple[int, int]:
-    at = text.rfind(own)
-    if at < least:
-        raise InputError("The prompt contains a token that the model reads as a picture: remove it.")
-    return at, at + len(own)
+def _last(heard: str, text: str, start: int, stop: int, least: int) -> tuple[int, int]:
+    """Where a part of the text stands last in what was heard, with as much around it as is the same there."""
+    for more in range(_CONTEXT, -1, -1):
+        low, high = max(start - more, 0), min(stop + more, len(text))
+        at = heard.rfind(text[low:high])
+        if at + start - low >= least and at >= 0:
+            return at + start - low, at + stop - low
+    raise InputError("The prompt contains a token that the model reads as a picture: remove it.")
 
 
 def _common(one: str, other: str) -> int:

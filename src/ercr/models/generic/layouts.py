@@ -1,4 +1,4 @@
-"""Where the cells of pictures of a size lie: asked once of the processor and of the model, and kept.
+"""Where the cells of pictures and clips of a size lie: asked once of the processor and of the model, and kept.
 
 Which position of the sequence a number of the picture reaches depends on the shapes of the processor's output alone, so
 the model is asked once for all sizes that give the same shapes. Where on the picture a number comes from is asked of
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,15 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.errors import UnsupportedModel
-from ercr.image.geometry import Geometry
+from ercr.image.clips import LoadedClip
+from ercr.image.pieces import AnyGeometry
+from ercr.models.base import Media, Medium, as_media
 from ercr.models.generic.cells import Placement, place, seen
-from ercr.models.generic.charts import coordinates, float_leaves
+from ercr.models.generic.charts import coordinates, float_leaves, frame_size, readings
 from ercr.models.generic.encoding import Encoded, Encoder
 from ercr.models.generic.fallback import place_by_shape
 from ercr.models.generic.owners import Owners
+from ercr.models.generic.several import place_pieces
 
 _MAX_SIZES = 512  # picture sizes whose layout is kept
 _MAX_BYTES = 2**27  # of owners that are kept
@@ -36,37 +39,44 @@ _NO_GRADIENT = (
 _RESAMPLED = "each of its visual tokens sees the whole picture (a resampler)"
 
 
+Size = tuple[int, int]  # width, height
+Kind = Size | tuple[Hashable, ...]  # the size of one picture, or what is known of several pictures and clips
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Where the cells of a picture's size lie, and which of the image tokens they are."""
+    """Where the cells of pictures of a kind lie, and which of the image tokens they are."""
 
-    geometry: Geometry
+    geometry: AnyGeometry
     tokens: frozenset[int]  # ids of the tokens at positions with cells
     order: Tensor  # [N] indices among the positions with these ids
     count: int  # of these positions
 
 
 class Layouts:
-    """The layouts of one model's pictures, by their width and height; several threads may ask."""
+    """The layouts of one model's pictures and clips, by their sizes; several threads may ask."""
 
     def __init__(
         self, title: str, encoder: Encoder, image_token: int, ask: Callable[[Encoded, list[Tensor]], Owners | None]
     ) -> None:
         """`ask` finds the owners of the numbers of an encoded picture; it may refuse with a reason."""
         self._title, self._encoder, self._image_token, self._ask = title, encoder, image_token, ask
-        self._found: OrderedDict[tuple[int, int], Layout | str] = OrderedDict()
-        self._owners: OrderedDict[Hashable, tuple[Tensor, int]] = OrderedDict()
+        self._found: OrderedDict[Kind, Layout | str] = OrderedDict()
+        self._owners: OrderedDict[Hashable, tuple[Tensor, Tensor, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __call__(self, size: tuple[int, int]) -> Layout:
-        """The layout of a picture's size (width, height); the reason if it has none is raised."""
+    def __call__(self, media: Media) -> Layout:
+        """The layout of a picture's size, or of several pictures' and clips'; the reason if there is none is raised."""
+        shown = as_media(media)
+        alone = len(shown) == 1 and isinstance(shown[0], Image.Image)
+        kind = frame_size(shown[0]) if alone else tuple(map(_kind, shown))
         with self._lock:
-            if size not in self._found:
-                self._found[size] = self._layout(size)
+            if kind not in self._found:
+                self._found[kind] = self._layout(shown)
                 while len(self._found) > _MAX_SIZES:
                     self._found.popitem(last=False)
-            self._found.move_to_end(size)
-            found = self._found[size]
+            self._found.move_to_end(kind)
+            found = self._found[kind]
         if isinstance(found, Layout):
             return found
         raise UnsupportedModel(
@@ -80,13 +90,13 @@ class Layouts:
             self._found.clear()
             self._owners.clear()
 
-    def _layout(self, size: tuple[int, int]) -> Layout | str:
+    def _layout(self, media: Sequence[Medium]) -> Layout | str:
         """The layout, or the reason why there is none."""
-        encoded = self._encoder(noise(*size))
+        encoded = self._encoder([_noisy(medium) for medium in media])
         if not float_leaves(encoded.pixels):
             return _NO_PIXELS
         try:
-            placement = self._placement(encoded, size)
+            placement = self._placement(encoded, media)
         except UnsupportedModel as error:
             return str(error)
         if placement is None:
@@ -95,26 +105,46 @@ class Layouts:
         places = torch.isin(encoded.ids, torch.tensor(sorted(tokens))).nonzero()[:, 0]
         return Layout(placement.geometry, tokens, torch.searchsorted(places, placement.order), len(places))
 
-    def _placement(self, encoded: Encoded, size: tuple[int, int]) -> Placement | None:
-        (width, height), key = size, _shapes(encoded)
+    def _placement(self, encoded: Encoded, media: Sequence[Medium]) -> Placement | None:
+        (width, height), key = frame_size(media[0]), _shapes(encoded)
         if key in self._owners:
             self._owners.move_to_end(key)
-            return self._placed(*self._owners[key], size)
+            return self._placed(*self._owners[key], media)
         found = self._ask(encoded, float_leaves(encoded.pixels))
         if found is None:
             raise UnsupportedModel(_NO_GRADIENT)
         if found.purity < _PURE:
+            if len(media) > 1 or not isinstance(media[0], Image.Image):
+                return None
             x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
             return place_by_shape(found, x, y, encoded.pixels, encoded.ids, self._image_token, (height, width))
-        self._owners[key] = found.position.to(torch.int32), found.length
-        while sum(owner.nbytes for owner, _ in self._owners.values()) > _MAX_BYTES and len(self._owners) > 1:
+        clips = any(isinstance(medium, LoadedClip) for medium in media)
+        strength = found.strength.float() if clips else found.strength.new_empty(0)  # read for clips only
+        self._owners[key] = found.position.to(torch.int32), strength, found.length
+        while sum(o.nbytes + s.nbytes for o, s, _ in self._owners.values()) > _MAX_BYTES and len(self._owners) > 1:
             self._owners.popitem(last=False)
-        return self._placed(found.position, found.length, size)
+        return self._placed(found.position, strength, found.length, media)
 
-    def _placed(self, position: Tensor, length: int, size: tuple[int, int]) -> Placement | None:
-        width, height = size
-        x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
-        return place(seen(position.long(), x, y, length), (height, width))
+    def _placed(self, position: Tensor, strength: Tensor, length: int, media: Sequence[Medium]) -> Placement | None:
+        if len(media) == 1 and isinstance(media[0], Image.Image):
+            width, height = media[0].size
+            x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
+            return place(seen(position.long(), x, y, length), (height, width))
+        found = readings(lambda charts: self._encoder(charts).pixels, media)
+        return place_pieces(position.long(), strength.double(), found, length, media)
+
+
+def _kind(medium: Medium) -> Hashable:
+    if isinstance(medium, LoadedClip):
+        return "clip", medium.size, medium.indices, medium.facts
+    return medium.size
+
+
+def _noisy(medium: Medium) -> Medium:
+    width, height = frame_size(medium)
+    if not isinstance(medium, LoadedClip):
+        return noise(width, height)
+    return replace(medium, frames=tuple(noise(width, height, seed) for seed in range(len(medium.frames))))
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:

@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 import argparse
+import cProfile
 import importlib
 import json
+import pstats
 import statistics
 import sys
 import types
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--memory", type=int, default=0, help="pictures over which the level of memory is measured")
     parser.add_argument("--bulk-only", action="store_true")
+    parser.add_argument("--profile", type=Path, help="folder for what Python did in bulk runs")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -67,8 +70,7 @@ def main() -> None:
         try:
             for name, row in rows(bench, mode, same, found[-arguments.new :], alone=not arguments.bulk_only):
                 keep(name, row)
-            answers = explainer.explain_batch(bench.pictures, PROMPT, progress=False, **bench.options)
-            said[mode] = [one.text for one in answers]
+            said[mode] = _said(bench, arguments.profile and arguments.profile / f"profile-{mode}.txt")
         except Exception as error:
             keep(f"failed, {mode}", repr(error))
             raise
@@ -80,6 +82,20 @@ def main() -> None:
         keep("growth", growth(bench, arguments.count))
     if arguments.memory:
         keep("memory", memory_level(bench, arguments.memory))
+
+
+def _said(bench: Photographs, profile: Path | None) -> list[str]:
+    """The answers of a bulk run; what Python did meanwhile is written to a file, if one is named."""
+    profiler = cProfile.Profile()
+    if profile is not None:
+        profiler.enable()
+    found = bench.explainer.explain_batch(bench.pictures, PROMPT, progress=False, **bench.options)
+    if profile is not None:
+        profiler.disable()
+        with profile.open("w") as file:
+            for order in ("tottime", "cumulative"):
+                pstats.Stats(profiler, stream=file).sort_stats(order).print_stats(40)
+    return [one.text for one in found]
 
 
 def _pictures(arguments: Any) -> list[Image.Image]:

@@ -48,6 +48,7 @@ def test_the_public_way_makes_maps_like_tam_for_every_text_token(load):
 
 def test_the_command_writes_a_document_that_reports_read(tmp_path, checkpoint):
     arguments = f"benchmark --model {checkpoint('qwen2_vl')} --grid 6x8 --tokens 3 --repeats 1 --batches 1,2 --images 2"
+    arguments += " --one-by-one 1 --memory 3"
     result = CliRunner().invoke(app, [*arguments.split(), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     document = json.loads((tmp_path / "benchmark.json").read_text())
@@ -55,7 +56,15 @@ def test_the_command_writes_a_document_that_reports_read(tmp_path, checkpoint):
     assert rows[PUBLIC]["overhead"] == 1
     assert rows["ERCR"]["tflops"] > rows["PCR only"]["tflops"]
     assert [row["batch"] for row in document["bulk"]] == [1, 2]
-    assert "| ERCR |" in (tmp_path / "benchmark.md").read_text()
+    page = (tmp_path / "benchmark.md").read_text()
+    assert "| ERCR |" in page
+    assert page.index("photographs") < page.index("| ERCR |")  # mixed sizes come first
+    known = rows[PUBLIC]["seconds"]
+    bulk, same, *alone = document["photographs"]
+    assert [row["seconds"] * row["over_public"] for row in (bulk, same)] == pytest.approx([known] * 2)
+    assert [row["name"].split(",")[0] for row in alone] == ["one by one", "one picture again and again"]
+    assert [row["pictures"] for row in document["memory"]] == [1, 2, 3]
+    assert (tmp_path / "memory.png").is_file()
     assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 0
 
 

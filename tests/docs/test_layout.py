@@ -29,9 +29,10 @@ BUILDS_ON = {
     "figures": "explaining metrics",
     "benchmark": "explaining",
     "evaluate": "explaining datasets metrics",
+    "album": "evaluate",
     "report": "evaluate",
     "web": "explaining datasets",
-    "commands": "benchmark figures report web",
+    "commands": "album benchmark figures report web",
 }
 
 

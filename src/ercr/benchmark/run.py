@@ -5,10 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from ercr.benchmark.measure import time_of, together
+from ercr.benchmark.photographs import Photographs, drawn, memory_level, photographs
+from ercr.benchmark.photographs import growth as photographs_growth
+from ercr.benchmark.photographs import rows as photograph_rows
 from ercr.benchmark.rows import (
     PUBLIC,
     STATIC,
@@ -54,6 +58,10 @@ class Wanted:
     images: int = 32  # of the runs from pictures to explanations
     captured: bool = False  # also measure with CUDA graphs
     growth: bool = False
+    pictures: Path | None = None  # folder of photographs; without it, drawn in sizes as frequent as in COCO
+    photographs: int = 32  # how many are explained together
+    one_by_one: int = 4  # how many are explained alone, each of a size of its own
+    memory: int = 0  # pictures over which the level of memory is measured
 
 
 def benchmark(
@@ -78,6 +86,9 @@ def _measure(document: Document, bench: Bench, wanted: Wanted, say: Say) -> None
     say("rows")
     rows = table(bench, wanted.methods)
     document["rows"] = [_entry(name, row) for name, row in rows.items()]
+    shown = _shown(bench, wanted)
+    document["photographs"] = []
+    _photographs(document, shown, wanted, "eager", say)
     say("streaming")
     document["streaming"] = streaming(bench)
     say("prefill")
@@ -91,6 +102,29 @@ def _measure(document: Document, bench: Bench, wanted: Wanted, say: Say) -> None
             answers(document["growth"], bench, say)
     if wanted.captured:
         _captured(document, bench, wanted, say)
+        _photographs(document, shown, wanted, "compiled", say)
+    if wanted.growth:
+        say("growth: sizes, batches and answers of photographs")
+        document["photographs_growth"] = photographs_growth(shown, wanted.photographs)
+    if wanted.memory:
+        say("memory over many pictures")
+        document["memory"] = memory_level(shown, wanted.memory)
+
+
+def _shown(bench: Bench, wanted: Wanted) -> Photographs:
+    count = wanted.photographs + wanted.one_by_one
+    found = drawn(count) if wanted.pictures is None else photographs(wanted.pictures, count)
+    return Photographs(bench.explainer, found, wanted.tokens)
+
+
+def _photographs(document: Document, shown: Photographs, wanted: Wanted, mode: str, say: Say) -> None:
+    """Rows of photographs, from pictures in memory on; they are compared with the public code from tensors on."""
+    baseline = next(row["seconds"] for row in document["rows"] if row["name"] == PUBLIC)
+    own = Photographs(shown.explainer, shown.pictures[: wanted.photographs], shown.tokens)
+    same = [own.pictures[0]] * wanted.photographs
+    say(f"photographs, {mode}")
+    for name, row in photograph_rows(own, mode, same, shown.pictures[wanted.photographs :]):
+        document["photographs"].append({"name": name, "mode": mode, **row, "over_public": baseline / row["seconds"]})
 
 
 def _head(bench: Bench, wanted: Wanted) -> Document:

@@ -17,7 +17,13 @@ _AXES = {
     "residual": "tokens of the answer",
 }
 _BATCH = "batch size"
-FILES = ("benchmark.json", "benchmark.md", "bulk.png", *(f"growth-{kind}.png" for kind in _AXES))
+_PHOTOGRAPHS = {"sizes": "distinct sizes", "batch": _BATCH, "answer": "tokens of the answer"}
+_KEYS = {"sizes": "sizes", "batch": "batch", "answer": "tokens"}
+FILES = (
+    *("benchmark.json", "benchmark.md", "bulk.png", "memory.png"),
+    *(f"growth-{kind}.png" for kind in _AXES),
+    *(f"photographs-{kind}.png" for kind in _PHOTOGRAPHS),
+)
 _UNITS = {"seconds": "seconds", "memory_gb": "peak GiB, weights included"}
 _STYLES = (("#d55e00", "o-"), ("#0072b2", "s--"), ("#009e73", "^:"), ("#7a4fa3", "D-."))  # distinct also in greyscale
 
@@ -26,7 +32,10 @@ def markdown(document: Document) -> str:
     """The tables of a document."""
     head = f"{document['model']}, {document['device']}, {document['dtype']}, grid {_grid(document['grid'])}, "
     head += f"{document['new_tokens']} new tokens; medians of {document['repeats']} turns."
-    parts = [head, _rows(document["rows"])]
+    parts = [head]
+    if document.get("photographs"):
+        parts += ["Photographs, from pictures in memory to explanations, ERCR:", _photographs(document["photographs"])]
+    parts += ["One picture, from tensors:", _rows(document["rows"])]
     if document.get("bulk"):
         parts += ["Images a second, ERCR:", _bulk(document["bulk"])]
     for entry in document.get("prefill", []):
@@ -45,7 +54,26 @@ def markdown(document: Document) -> str:
     if "same_tokens" in document:
         parts.append(f"Captured and eager said the same tokens: {'yes' if document['same_tokens'] else 'no'}.")
     parts += [_growth(kind, rows) for kind, rows in document.get("growth", {}).items()]
+    parts += [_photograph_growth(kind, rows) for kind, rows in document.get("photographs_growth", {}).items()]
     return "\n\n".join(parts) + "\n"
+
+
+def _photographs(rows: list[Row]) -> str:
+    head = ("", "s / picture", "pictures / s", "times the public TAM code's speed", "peak GiB")
+    lines = [_line(head), "|" + "---|" * len(head)]
+    for row in rows:
+        cells = [row["name"], f"{row['seconds']:.4f}", f"{1 / row['seconds']:.1f}", f"{row['over_public']:.1f}"]
+        lines.append(_line([*cells, _number(row.get("memory_gb"), ".1f")]))
+    return "\n".join(lines)
+
+
+def _photograph_growth(kind: str, rows: list[Row]) -> str:
+    key = _KEYS[kind]
+    lines = [_line((_PHOTOGRAPHS[kind], "pictures / s", "peak GiB")), "|---|---|---|"]
+    lines += [
+        _line([str(row[key]), f"{row['pictures_per_second']:.1f}", _number(row["memory_gb"], ".1f")]) for row in rows
+    ]
+    return f"Photographs by {_PHOTOGRAPHS[kind]}:\n\n" + "\n".join(lines)
 
 
 def _grid(grid: list[int]) -> str:
@@ -109,6 +137,19 @@ def plot(document: Document, folder: Path) -> list[Path]:
         panels = {unit: _growth_lines(kind, rows, what) for what, unit in _UNITS.items()}
         panels = dict(_readable(unit, lines) for unit, lines in panels.items())
         written.append(_draw(folder / f"growth-{kind}.png", title, _AXES[kind], panels))
+    for kind, rows in document.get("photographs_growth", {}).items():
+        points = [(row[_KEYS[kind]], row["pictures_per_second"]) for row in rows]
+        memory = [(row[_KEYS[kind]], row["memory_gb"]) for row in rows if row["memory_gb"] is not None]
+        panels = {"pictures a second": {"ERCR": points}, _UNITS["memory_gb"]: {"ERCR": memory} if memory else {}}
+        written.append(_draw(folder / f"photographs-{kind}.png", title, _PHOTOGRAPHS[kind], panels))
+    if document.get("memory"):
+        kinds = {"memory_gb": "device, peak of the last pictures", "process_gb": "process"}
+        lines = {
+            label: [(row["pictures"], row[name]) for row in document["memory"] if row[name] is not None]
+            for name, label in kinds.items()
+        }
+        shown = {"GiB": {label: points for label, points in lines.items() if points}}
+        written.append(_draw(folder / "memory.png", title, "pictures explained", shown))
     return written
 
 

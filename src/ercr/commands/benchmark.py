@@ -35,6 +35,14 @@ def benchmark(
     images: Annotated[
         int, typer.Option(min=1, help="Largest number of pictures in a bulk run; larger batches start from tensors.")
     ] = 32,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(help="Folder of photographs; without it, pictures are drawn in sizes as frequent as in COCO."),
+    ] = None,
+    one_by_one: Annotated[int, typer.Option(min=1, help="Photographs that are explained alone.")] = 4,
+    memory: Annotated[
+        int, typer.Option(min=0, help="Pictures over which the level of memory is measured; 0 for none.")
+    ] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions; results are medians.")] = 5,
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also measure with captured CUDA graphs; needs a GPU.")
@@ -61,9 +69,9 @@ def benchmark(
     explainer = _explainer(model, shape, device, dtype)
     if compile_ and explainer.adapter.device.type != "cuda":
         raise InputError("Captured graphs need a GPU: omit --compile.")
-    wanted = Wanted(
-        names, tokens, _grid(grid), _cell(explainer), repeats, _numbers("batches", batches), images, compile_, growth
-    )
+    sizes = _numbers("batches", batches)
+    shown = (pictures, images, one_by_one, memory)
+    wanted = Wanted(names, tokens, _grid(grid), _cell(explainer), repeats, sizes, images, compile_, growth, *shown)
     keep = _writer(out)
     document = run(explainer, wanted, lambda text: notes.print(f"measuring {text} …"), keep)
     if out is not None:

@@ -127,7 +127,9 @@ def evaluate(
 class Bar:
     """Progress bar with speed, time left and failures; shown only if standard error is a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "samples", done: str = "evaluated") -> None:
+        """`what` is counted, and `done` is what happens to it."""
+        self._what, self._done = what, done
         told = (TextColumn("{task.fields[speed]}"), TimeLeft(), TextColumn("{task.fields[failed]}"))
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *told)
         self.progress = Progress(*columns, console=notes, transient=True)
@@ -146,10 +148,10 @@ class Bar:
     def begin(self, total: int, done: int) -> None:
         self.total, self.done, self.there = total, done, done
         self.fresh, self.loaded = 0.0, False
-        told = "loading the model" if done < total else "samples"
+        told = "loading the model" if done < total else self._what
         self.progress.update(self.task, description=told, total=total, completed=done, **_clock(done))
         if 0 < done < total:
-            notes.print(f"{done} of {total} samples were evaluated before.")
+            notes.print(f"{done} of {total} {self._what} were {self._done} before.")
 
     def move(self, samples: float) -> None:
         """More finished samples, possibly fractions; timing starts with the first call, when the model is loaded."""
@@ -169,7 +171,7 @@ class Bar:
         speed = f"{fresh / max(now - self.progress.tasks[0].fields['began'], 1e-9):.2f}/s" if fresh else ""
         failed = f"[red]{self.failed} failed[/red]" if self.failed else ""
         completed = self.there + round(fresh, 6)
-        told: dict[str, Any] = {"description": "samples", "speed": speed, "failed": failed, "moved": now}
+        told: dict[str, Any] = {"description": self._what, "speed": speed, "failed": failed, "moved": now}
         self.progress.update(self.task, completed=completed, **told)
 
 

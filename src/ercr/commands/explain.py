@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,6 +24,11 @@ from ercr.zoo.defaults import PROMPT, default_model
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
+_ONE = {"pages": False, "maps": True, "limit": None, "shard": "1/1", "part_size": 256}  # options for many, unused
+_FILES = (
+    "File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; repeatable. "
+    "For several words give as many .png files, in order, or one: its name then gets each word."
+)
 WordOption = Annotated[
     list[str] | None, typer.Option("--word", "-w", help="Show this word's map; repeatable.", show_default=False)
 ]
@@ -32,14 +37,27 @@ OutOption = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; "
-        "repeatable. For several words give as many .png files, in order, or one: its name then gets each word.",
+        help=_FILES,
+    ),
+]
+RunOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help=f"{_FILES} For many pictures: the folder of the run; an unfinished one is continued.",
     ),
 ]
 
 
 def explain(
-    image: Annotated[str, typer.Argument(help="The picture to explain: a file or a URL (http or https).")],
+    image: Annotated[
+        str,
+        typer.Argument(
+            help="The picture to explain: a file or a URL (http or https). Or many: a folder, a quoted glob, a list of "
+            "files (.txt), pictures with prompts and answers (.jsonl, .parquet), a dataset saved by `datasets`."
+        ),
+    ],
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
     model: ModelOption = None,
     method: MethodOption = "ercr",
@@ -47,24 +65,54 @@ def explain(
         str | None, typer.Option(help="Explain this answer instead of a generated one.", show_default=False)
     ] = None,
     word: WordOption = None,
-    out: OutOption = None,
+    out: RunOption = None,
     as_json: JsonOption = None,
     max_new_tokens: AnswerLengthOption = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Fuse and capture passes on a GPU: faster after the first picture.")
+    ] = False,
+    pages: Annotated[bool, typer.Option("--pages", help="Many: also a page per picture, and index.html.")] = False,
+    maps: Annotated[bool, typer.Option(help="Many: store the maps in the rows.")] = True,
+    limit: Annotated[int | None, typer.Option(help="Many: only the first pictures.", show_default=False)] = None,
+    shard: Annotated[str, typer.Option(help="Many: only this part of so many equal ones, such as 2/8.")] = "1/1",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Many: one process, or workers of a Ray cluster.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(help="Many: Ray workers; each takes a GPU if there are any.")] = 1,
+    batch_size: Annotated[str, typer.Option(help="Many: pictures at once, or auto.")] = "auto",
+    part_size: Annotated[int, typer.Option(help="Many: pictures that are written together.")] = 256,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Many: explain failed pictures again.")] = False,
 ) -> None:
-    """Explain what a model says about a picture."""
+    """Explain what a model says about a picture, or about many: then into a folder of rows, resumably."""
+    from ercr.album.sources import is_source
+    from ercr.image.addresses import is_address
     from ercr.image.images import load_image
     from ercr.methods import resolve
     from ercr.models.chat import as_messages
 
+    many = {"pages": pages, "maps": maps, "limit": limit, "shard": shard, "part_size": part_size}
+    if is_source(image):
+        if word or answer is not None:
+            raise InputError("--word and --answer are for one picture; many take answers from their list.")
+        from ercr.commands.album import explain_many
+
+        options = {"prompt": prompt, "method": method, "max_new_tokens": max_new_tokens, **many}
+        options |= {"device": device, "dtype": dtype, "compile": compile_}
+        explain_many(image, out or [], model, engine, workers, batch_size, retry_failed, as_json, **options)
+        return
+    if many != _ONE or engine != "local" or workers != 1 or retry_failed:
+        raise InputError(f"{image} is one picture: the options for many need a folder, a glob or a list.")
+    if not is_address(image) and not Path(image).expanduser().exists():
+        raise InputError(f"There is no file or folder {image!r}.")
     targets = outputs(out or [], as_json, word or [])
     resolve(method)
     as_messages(prompt)
     check_options(answer, dtype)
     with working("Opening the picture"):
         loaded = load_image(image)
-    explainer = load_model(choose_model(model, default_model()), device, dtype)
+    explainer = load_model(choose_model(model, default_model()), device, dtype, compile_)
     with working("Explaining"):
         explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
     _deliver(explanation, targets, word or [], as_json)

@@ -50,7 +50,7 @@ def choose_model(given: str | None, default: DefaultModel) -> str:
     return default.name
 
 
-def load_model(name: str, device: str, dtype: str) -> Explainer:
+def load_model(name: str, device: str, dtype: str, compile: bool = False) -> Explainer:
     """Load a model with a spinner on standard error."""
     with working("Loading the model"):
         from transformers.utils import logging as hub_logging
@@ -62,6 +62,7 @@ def load_model(name: str, device: str, dtype: str) -> Explainer:
             hub_logging.disable_progress_bar()
         check_device(device)
         options: dict[str, Any] = {} if device == "auto" and not _has_gpu() else {"device_map": device}
+        options["compile"] = compile
         return Explainer.from_pretrained(name, dtype=None if dtype == "auto" else dtype, **options)
 
 

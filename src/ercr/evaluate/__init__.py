@@ -7,11 +7,11 @@ from ercr.lazy import lazy_attributes
 if TYPE_CHECKING:
     from ercr.evaluate.api import evaluate
     from ercr.evaluate.run import Run
-    from ercr.evaluate.worker import Done
+    from ercr.evaluate.work import Done
 
 __all__ = ["Done", "Run", "evaluate"]
 
 # imported on first use: a report reads runs without loading what computes them
 __getattr__ = lazy_attributes(
-    __name__, {"Done": "ercr.evaluate.worker", "Run": "ercr.evaluate.run", "evaluate": "ercr.evaluate.api"}
+    __name__, {"Done": "ercr.evaluate.work", "Run": "ercr.evaluate.run", "evaluate": "ercr.evaluate.api"}
 )

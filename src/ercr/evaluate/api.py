@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ercr.datasets.registry import open_dataset
 from ercr.datasets.sample import Sample
 from ercr.errors import InputError, choose
+from ercr.evaluate.job import Evaluation
 from ercr.evaluate.plan import Plan, from_options
 from ercr.evaluate.run import Run
+from ercr.evaluate.work import Done, Work
 from ercr.explaining.sizes import BatchSize
 from ercr.methods.lists import split_methods
 
 if TYPE_CHECKING:
-    from ercr.evaluate.worker import Done
     from ercr.explaining.explainer import Explainer
 
 Progress = Callable[["Done"], None]
@@ -49,19 +50,42 @@ def evaluate(
     and 0 when the model is loaded. `say(text)` gets a sentence about each damaged file that is written again.
     """
     plan, samples = _plan(model, dataset, methods, options)
+    if engine == "ray" and not isinstance(dataset, str):
+        raise InputError("Ray workers load model and dataset themselves: give both by name.")
+    run = Run(Path(out))
+    carry_out(
+        Evaluation(plan), model, samples, run, engine, workers, batch_size, retry_failed, begin, progress, say, moved
+    )
+    return run
+
+
+def carry_out(
+    work: Work,
+    model: str | Explainer,
+    samples: Sequence[Any],
+    run: Run,
+    engine: str,
+    workers: int,
+    batch_size: BatchSize,
+    retry_failed: bool,
+    begin: Callable[[int, int], None] | None,
+    progress: Progress | None,
+    say: Callable[[str], None],
+    moved: Callable[[float], None],
+) -> None:
+    """Compute the parts of a plan that are missing in its folder, and join all parts."""
     choose("engine", engine, "local", "ray")
     if workers < 1 or (batch_size != "auto" and batch_size < 1):
         raise InputError("workers and batch_size must be at least 1.")
     if workers > 1 and engine == "local":
         raise InputError("Several workers need Ray: set the engine to 'ray'.")
-    if engine == "ray" and not (isinstance(model, str) and isinstance(dataset, str)):
+    if engine == "ray" and not isinstance(model, str):
         raise InputError("Ray workers load model and dataset themselves: give both by name.")
-    run = Run(Path(out))
-    parts = plan.parts(samples)
+    parts = work.parts(samples)
     if not parts:
-        raise InputError(f"The dataset {plan.dataset} has no samples: check its folder.")
+        raise InputError(f"The dataset {work.source} has no samples: check its folder.")
     with run.locked():
-        settings = plan.settings(samples)
+        settings = work.settings(samples)
         run.check(settings)
         run.tidy()
         kept = list(run.whole_parts(parts))
@@ -72,9 +96,9 @@ def evaluate(
             kept = run.forget_failures(kept)
             missing = [number for number in range(len(parts)) if number not in kept]
         if begin is not None:
-            begin(plan.count(samples), plan.count(samples) - sum(len(parts[number]) for number in missing))
+            begin(work.count(samples), work.count(samples) - sum(len(parts[number]) for number in missing))
         if missing:
-            done = _compute(model, samples, plan, settings, run, missing, batch_size, engine, workers, moved)
+            done = _compute(model, samples, work, settings, run, missing, batch_size, engine, workers, moved)
             for part in done:
                 run.note(asdict(part))
                 if progress is not None:
@@ -82,7 +106,6 @@ def evaluate(
         finished = run.complete and not missing
         if run.finish(parts) and finished:
             say(f"{run.path}: rows.parquet did not match the parts and was written again.")
-    return run
 
 
 def _plan(
@@ -97,8 +120,8 @@ def _plan(
 
 def _compute(
     model: str | Explainer,
-    samples: Sequence[Sample],
-    plan: Plan,
+    samples: Sequence[Any],
+    work: Work,
     settings: Mapping[str, Any],
     run: Run,
     missing: Sequence[int],
@@ -110,9 +133,8 @@ def _compute(
     if engine == "ray":
         from ercr.evaluate.cluster import run_on_cluster
 
-        return run_on_cluster(plan, run, missing, batch_size, workers)
+        return run_on_cluster(work, run, missing, batch_size, workers)
     from ercr.evaluate.local import run_here
-    from ercr.evaluate.worker import load_explainer
 
-    explainer = load_explainer(plan) if isinstance(model, str) else model
-    return run_here(explainer, samples, plan, settings, run, missing, batch_size, moved)
+    explainer = work.load() if isinstance(model, str) else model
+    return run_here(explainer, samples, work, settings, run, missing, batch_size, moved)

@@ -10,36 +10,32 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ercr import plugins
 from ercr.errors import ErcrError, InputError, missing
-from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
-from ercr.evaluate.worker import Done
+from ercr.evaluate.work import Done, PartWorker, Work
 from ercr.explaining.sizes import BatchSize
-
-if TYPE_CHECKING:
-    from ercr.evaluate.worker import Worker
 
 _STORE = 128 * 2**20  # bytes of Ray's object store: rows never pass through it
 _BLOCKS = 1000
 
 
-def run_on_cluster(plan: Plan, run: Run, missing: Sequence[int], batch_size: BatchSize, workers: int) -> Iterator[Done]:
+def run_on_cluster(work: Work, run: Run, missing: Sequence[int], batch_size: BatchSize, workers: int) -> Iterator[Done]:
     """Compute the missing parts in any order; needs Ray."""
     ray = _ray()
     started = _connect(ray)
     try:
         resources = ray.cluster_resources()
-        gpus = 0 if plan.device.startswith("cpu") else resources.get("GPU", 0)
+        gpus = 0 if work.device.startswith("cpu") else resources.get("GPU", 0)
         count = min(workers, len(missing), max(1, int(gpus or resources.get("CPU", 1))))
         numbers = ray.data.from_items(list(missing), override_num_blocks=min(len(missing), _BLOCKS))
         results = numbers.map_batches(
             _PartWorker,
-            fn_constructor_args=(plan, str(run.path.resolve()), batch_size, torch.get_num_threads(), plugins.files()),
+            fn_constructor_args=(work, str(run.path.resolve()), batch_size, torch.get_num_threads(), plugins.files()),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
             num_gpus=1 if gpus else 0,
@@ -61,11 +57,11 @@ class _PartWorker:
     """Runs in a worker process: loads the model once, then turns part numbers into part files."""
 
     def __init__(
-        self, plan: Plan, folder: str, batch_size: BatchSize, threads: int, plugin_files: Sequence[str]
+        self, work: Work, folder: str, batch_size: BatchSize, threads: int, plugin_files: Sequence[str]
     ) -> None:
-        self.plan, self.folder, self.batch_size = plan, folder, batch_size
+        self.work, self.folder, self.batch_size = work, folder, batch_size
         self.plugin_files = plugin_files  # passed on, because a worker's environment may not name them
-        self.worker: Worker | None = None
+        self.worker: PartWorker | None = None
         torch.set_num_threads(threads)  # Ray would leave one
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -79,14 +75,11 @@ class _PartWorker:
             found = {**nothing, "error": str(error), "misused": isinstance(error, InputError)}
         return {key: [value] for key, value in found.items()}
 
-    def _load(self) -> Worker:
-        from ercr.datasets.registry import open_dataset
-        from ercr.evaluate.worker import Worker, load_explainer
-
+    def _load(self) -> PartWorker:
         plugins.load_files(self.plugin_files)
-        explainer, dataset = load_explainer(self.plan), open_dataset(self.plan.dataset)
-        settings = self.plan.settings(dataset)
-        return Worker(explainer, dataset, self.plan, settings, Run(self.folder), self.batch_size)
+        explainer, dataset = self.work.load(), self.work.open()
+        run = Run(self.folder, self.work.schema, self.work.command)
+        return self.work.worker(explainer, dataset, self.work.settings(dataset), run, self.batch_size)
 
 
 def _ray() -> Any:

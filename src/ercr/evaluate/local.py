@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ercr.datasets.sample import Sample
-from ercr.evaluate.plan import Plan
 from ercr.evaluate.run import Run
-from ercr.evaluate.worker import Done, Worker
+from ercr.evaluate.work import Done, Work
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.sizes import BatchSize
 
 
 def run_here(
     explainer: Explainer,
-    dataset: Sequence[Sample],
-    plan: Plan,
+    dataset: Sequence[Any],
+    work: Work,
     settings: Mapping[str, Any],
     run: Run,
     missing: Sequence[int],
@@ -24,7 +22,7 @@ def run_here(
     moved: Callable[[float], None],
 ) -> Iterator[Done]:
     """Compute the missing parts in order; `moved` is called for every sample."""
-    worker = Worker(explainer, dataset, plan, settings, run, batch_size, moved)
+    worker = work.worker(explainer, dataset, settings, run, batch_size, moved)
     moved(0)
     for number, following in zip(missing, [*missing[1:], None], strict=True):
         yield worker.part(number, following)

@@ -90,7 +90,7 @@ class Plan:
             "format": FORMAT,
             "model": {key: value for key, value in model.items() if value not in (None, "auto")},
             "dataset": {"spec": self.dataset, "samples": count, "fingerprint": fingerprint},
-            "methods": [_method(spec) for spec in self.methods],
+            "methods": [method_settings(spec) for spec in self.methods],
             "protocol": protocol.to_dict(),
             "tagger": english().name,
             "rouge": rouge_backend(protocol.rouge),
@@ -103,7 +103,7 @@ class Plan:
             "suppression": self.suppression,
             "maps": self.maps,
             "part_size": self.part_size,
-            "versions": _versions(),
+            "versions": versions(),
             **({"plugins": others} if others else {}),
         }
 
@@ -128,7 +128,7 @@ def with_model(settings: Mapping[str, Any], explainer: Explainer) -> dict[str, A
     return {**settings, "model": known, "threads": threads}
 
 
-def _method(spec: str) -> dict[str, Any]:
+def method_settings(spec: str) -> dict[str, Any]:
     method, settings = resolve(spec)
     chosen = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(settings).items()}
     return {"spec": spec, "name": method.name, "settings": chosen}
@@ -149,7 +149,7 @@ def _weights(model: Any) -> str | None:
     return found.hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     found = {"ercr": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:

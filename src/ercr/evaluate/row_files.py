@@ -19,14 +19,14 @@ from ercr.files.writing import replacing
 _CHECKSUM = "sha256"
 
 
-def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any]) -> None:
+def write_tables(path: Path, tables: Iterable[pa.Table], about: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> None:
     """Write tables as one Parquet file, and `about` with its checksum as the record beside it.
 
     The record is renamed into place first: rows without a matching record never count as complete.
     """
     with replacing(path) as file:
         hashed = _Hashed(file)
-        with pq.ParquetWriter(hashed, SCHEMA, compression="zstd") as rows:
+        with pq.ParquetWriter(hashed, schema, compression="zstd") as rows:
             for table in tables:
                 rows.write_table(table)
         with replacing(record_path(path)) as record:
@@ -50,16 +50,16 @@ def record_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def as_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
     """Rows with the columns of a run; a column that a row lacks is null."""
     columns = {}
-    for field in SCHEMA:
+    for field in schema:
         values = [row.get(field.name) for row in rows]
         if field.type == pa.string():
             # a lone surrogate, which JSON allows, cannot be stored
             values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
         columns[field.name] = pa.array(values, field.type)
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=schema)
 
 
 class _Hashed:

@@ -33,8 +33,16 @@ _PART = re.compile(r"part-(\d{6,})\.(parquet|json)")
 class Run:
     """The folder of an evaluation, finished or not."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: pa.Schema = SCHEMA,
+        command: str = "ercr evaluate",
+        beside: Sequence[str] = (),
+    ) -> None:
+        """`schema` has the columns of its rows, `command` writes it; `beside` are patterns of other names it writes."""
+        self.path, self.schema, self.command = Path(path), schema, command
+        self._beside = re.compile("|".join(beside) or "(?!)")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:
@@ -78,14 +86,14 @@ class Run:
         for path in found:
             about = {"run": run, "part": None if path == rows else _number(path)}  # one part is not all rows
             if run is not None and checksum(path, about) is None:
-                raise FileFormatError(f"{path} is damaged: run the same `ercr evaluate` again, which repairs it.")
+                raise FileFormatError(f"{path} is damaged: run the same `{self.command}` again, which repairs it.")
         return found
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows; of an unfinished run, the rows so far."""
-        wanted = list(SCHEMA.names if columns is None else columns)
+        wanted = list(self.schema.names if columns is None else columns)
         found = [pq.read_table(path, columns=wanted) for path in self.sources()]
-        return pa.concat_tables([SCHEMA.empty_table().select(wanted), *found])
+        return pa.concat_tables([self.schema.empty_table().select(wanted), *found])
 
     def scores(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Obj-IoU, Func-IoU and the other scores of every method, pooled over the run."""
@@ -139,7 +147,10 @@ class Run:
     def _check_contents(self) -> None:
         """Refuse a folder with files that no run has written; nothing is created or changed before this check."""
         known = _FILES | {_PARTS} if self.begun else _BEFORE
-        check_no_others(self.path, [name for name in entries(self.path) if _own(name) not in known])
+        others = [name for name in entries(self.path) if _own(name) not in known]
+        if self.begun:
+            others = [name for name in others if not self._beside.fullmatch(_own(name))]
+        check_no_others(self.path, others)
         parts = entries(self.path / _PARTS) if (self.path / _PARTS).exists() else []
         mine = _PART if self.begun else re.compile("")
         check_no_others(self.path / _PARTS, [name for name in parts if not mine.fullmatch(_own(name))])
@@ -207,7 +218,8 @@ class Run:
         return kept
 
     def write_part(self, number: int, samples: range, rows: Sequence[Mapping[str, Any]]) -> None:
-        write_tables(self.part_path(number), [as_table(rows)], _about(self._id(), number, samples))
+        table = as_table(rows, self.schema)
+        write_tables(self.part_path(number), [table], _about(self._id(), number, samples), self.schema)
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """One more line in the log."""
@@ -222,11 +234,12 @@ class Run:
         whole = self.whole_parts(parts)
         lost = [number for number in range(len(parts)) if number not in whole]
         if lost:
-            raise FileFormatError(f"{self.part_path(lost[0])} is damaged: run the same `ercr evaluate` again.")
+            raise FileFormatError(f"{self.part_path(lost[0])} is damaged: run the same `{self.command}` again.")
         about = {"run": self._id(), "parts": [whole[number] for number in range(len(parts))]}
         rows = self.path / _ROWS
         if checksum(rows, about) is None:
-            write_tables(rows, (pq.read_table(self.part_path(number)) for number in range(len(parts))), about)
+            tables = (pq.read_table(self.part_path(number)) for number in range(len(parts)))
+            write_tables(rows, tables, about, self.schema)
             return True
         return False
 

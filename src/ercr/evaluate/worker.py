@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from ercr.errors import InputError
 from ercr.evaluate.plan import Plan, with_model
 from ercr.evaluate.rows import Failure, Row, Scorer, failed_rows
 from ercr.evaluate.run import Run
+from ercr.evaluate.work import Done, Loadable
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explanation import Explanation
@@ -27,24 +27,14 @@ Batch = Sequence[tuple[int, Sample]]
 ByMethod = Sequence["Explanation | Failure"]  # of one sample, in the order of the methods
 
 
-@dataclass(frozen=True)
-class Done:
-    """A part that was written, with its duration and failures."""
-
-    part: int
-    samples: int
-    failed: int  # samples with a failed method
-    seconds: float
-
-
-def load_explainer(plan: Plan) -> Explainer:
+def load_explainer(plan: Loadable, **more: Any) -> Explainer:
     """The plan's model; on all visible GPUs unless the plan names a device."""
     if plan.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("There is no CUDA device on this machine: omit the device, or use cpu.")
     placed = plan.device != "auto" or torch.cuda.is_available()
     options: dict[str, Any] = {"device_map": plan.device} if placed else {}
     dtype = None if plan.dtype == "auto" else plan.dtype
-    return Explainer.from_pretrained(plan.model, revision=plan.revision, dtype=dtype, **options)
+    return Explainer.from_pretrained(plan.model, revision=plan.revision, dtype=dtype, **options, **more)
 
 
 class Worker:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -25,10 +25,12 @@ from ercr.trace.memory import free_memory, out_of_memory
 from ercr.trace.record import SampleRun
 
 Item = TypeVar("Item")
+Given = TypeVar("Given", contravariant=True)
 Result = TypeVar("Result")
 # starts the last steps of samples that have ended; what it returns waits for them and gives the results
 Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Sequence[Result]]]
 _MOST_THREADS = 8  # that prepare pictures; more of them would hinder each other
+_SMALL = 2**14  # numbers that are not worth a copy to pinned memory
 _CHOICE = 3  # passes' worth of samples from which those of a pass are chosen
 _WASTE = 1.15  # tokens of a pass with its padding, at most so many times those without
 
@@ -39,18 +41,6 @@ class Ready:
 
     image: Shown
     request: TraceRequest
-    there: Any = None  # an event of the device, after which the pictures lie on it; None if they always do
-
-    def arrive(self) -> None:
-        """Let the device's current stream wait for the pictures, which another stream has prepared."""
-        if self.there is None:
-            return
-        stream = torch.cuda.current_stream()
-        stream.wait_event(self.there)
-        for part in (self.request.prepared, *self.request.views.values()):
-            for value in part.pixels.values():
-                if isinstance(value, torch.Tensor) and value.is_cuda:
-                    value.record_stream(stream)
 
     @property
     def length(self) -> int:
@@ -75,19 +65,26 @@ class Lost:
     error: Exception
 
 
+class Preparing(Protocol[Given]):
+    """How items become ready: `load` runs in background threads, `finish` in the thread that runs the model."""
+
+    def load(self, item: Given, /) -> Any: ...
+    def finish(self, loaded: Any) -> Ready: ...
+
+
 class Ahead(Generic[Item]):
     """Prepares items in background threads, a bounded number ahead; they come in their order.
 
     What cannot be prepared is raised, or with `keep` set aside.
     """
 
-    def __init__(self, items: Iterable[Item], prepare: Callable[[Item], Ready], keep: bool = False) -> None:
+    def __init__(self, items: Iterable[Item], prepare: Preparing[Item], keep: bool = False) -> None:
         workers = min(_MOST_THREADS, max(1, (os.cpu_count() or 2) - 1))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ercr-prepare")
         self._prepare, self._keep = prepare, keep
         self._lost: list[tuple[int, Lost]] = []
         self._coming = iter(enumerate(items))
-        self._pending: deque[tuple[int, Future[Ready]]] = deque()
+        self._pending: deque[tuple[int, Future[Any]]] = deque()
         self._more = True
 
     def take(self, count: int, ahead: int) -> list[Waiting]:
@@ -96,13 +93,12 @@ class Ahead(Generic[Item]):
         found = list[Waiting]()
         while len(found) < count and self._pending:
             index, future = self._pending[0]
-            error = future.exception()
-            if error is None:
-                found.append((index, future.result()))
-            elif self._keep and isinstance(error, Exception):
+            try:
+                found.append((index, self._prepare.finish(future.result())))
+            except Exception as error:
+                if not self._keep:
+                    raise
                 self._lost.append((index, Lost(error)))
-            else:
-                raise error
             self._pending.popleft()
             self._start(count - len(found) + ahead)
         return found
@@ -118,7 +114,7 @@ class Ahead(Generic[Item]):
             if coming is None:
                 self._more = False
             else:
-                self._pending.append((coming[0], self._pool.submit(self._prepare, coming[1])))
+                self._pending.append((coming[0], self._pool.submit(self._prepare.load, coming[1])))
 
     def close(self) -> None:
         for _, future in self._pending:
@@ -128,7 +124,7 @@ class Ahead(Generic[Item]):
 
 def in_batches(
     items: Iterable[Item],
-    prepare: Callable[[Item], Ready],
+    prepare: Preparing[Item],
     run: Callable[[Sequence[Ready]], Sequence[Result]],
     sizes: Sizes,
     keep: bool = False,
@@ -142,8 +138,6 @@ def in_batches(
             if not waiting:
                 return
             batch = take_alike(waiting, sizes.size, _WASTE)
-            for _, ready in batch:
-                ready.arrive()
             results = sizes.run(lambda part: list(run(part)), [ready for _, ready in batch])
             yield from zip([index for index, _ in batch], results, strict=True)
     finally:
@@ -152,7 +146,7 @@ def in_batches(
 
 def in_flow(
     items: Iterable[Item],
-    prepare: Callable[[Item], Ready],
+    prepare: Preparing[Item],
     start: Callable[[int], Flow],
     finish: Finish[Result],
     sizes: Sizes,
@@ -193,11 +187,13 @@ class _Work(Generic[Item, Result]):
             yield from self._ahead.lost()
             if self._room():
                 self._begin()
-                yield from self._found()  # while the device reads prompts, the host finishes what ended before
-            else:
-                self._advance()
-                if len(self._ended) >= self._sizes.chunk or not self._inside:
-                    self._close_off()
+                # while the device reads prompts, the host finishes what ended before and prepares what comes next
+                yield from self._found()
+                self._refill()
+            # between two passes over prompts everybody speaks a little, so that answers end one pass after another
+            self._advance()
+            if len(self._ended) >= self._sizes.chunk or not self._inside:
+                self._close_off()
         yield from self._ahead.lost()
         self._close_off()
         yield from self._found()
@@ -219,18 +215,20 @@ class _Work(Generic[Item, Result]):
                 return False
             self._flow = self._start(self._sizes.rows(self._waiting[0][1].length))
             self._rows = self._flow.free
+        self._refill()
+        return 0 < min(len(self._waiting), self._sizes.chunk, self._rows) <= self._flow.free
+
+    def _refill(self) -> None:
+        """Let so many samples wait that those of the next pass can be chosen from them."""
         chunk = min(self._sizes.chunk, self._rows)
         wanted = (1 if self._waste is None else _CHOICE) * chunk
         if len(self._waiting) < wanted:
             self._waiting += self._ahead.take(wanted - len(self._waiting), chunk)
-        return 0 < min(len(self._waiting), chunk) <= self._flow.free
 
     def _begin(self) -> None:
         assert self._flow is not None
         batch = dict(take_alike(self._waiting, min(self._sizes.chunk, self._flow.free), self._waste))
         requests = {index: ready.request for index, ready in batch.items()}
-        for ready in batch.values():
-            ready.arrive()
         flow = self._flow
         try:
             self._sizes.measured(lambda: flow.begin(requests), len(batch))
@@ -242,7 +240,8 @@ class _Work(Generic[Item, Result]):
         self._inside |= batch
 
     def _advance(self) -> None:
-        assert self._flow is not None
+        if self._flow is None:  # memory ran out, and nothing has begun anew
+            return
         try:
             over = self._flow.advance()
         except Exception as error:
@@ -324,7 +323,7 @@ def ready_to_copy(prepared: Prepared, adapter: Adapter) -> Prepared:
     precision = adapter.model.dtype
     pixels = {
         key: (value.to(precision) if value.is_floating_point() else value).pin_memory()
-        if isinstance(value, torch.Tensor) and value.device.type == "cpu"
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() > _SMALL
         else value
         for key, value in prepared.pixels.items()
     }

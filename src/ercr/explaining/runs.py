@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,10 +16,11 @@ from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
-from ercr.explaining.media import MediaLike, asked, load, media
+from ercr.explaining.media import Asked, MediaLike, asked, load, media
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
+from ercr.image.gallery import Shown
 from ercr.methods.base import Method, Settings
 from ercr.models.base import Adapter
 from ercr.models.chat import Message
@@ -33,9 +33,8 @@ from ercr.zoo import locate, packaged
 
 Chosen = tuple[Method, Settings]  # a method and its settings
 Answer = str | Sequence[int]  # text, or token ids
-Job = tuple[
-    MediaLike, "str | Sequence[Message]", "Answer | None"
-]  # an image, its prompt, and its answer if it is given
+# what is shown, its prompt, and its answer if it is given
+Job = tuple[MediaLike, "str | Sequence[Message]", "Answer | None"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,15 @@ class Extras:
 
 
 _NOTHING = Extras()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What is asked, with the pictures and clips that belong to it."""
+
+    wanted: Asked
+    loaded: Shown
+    turn: int | None
 
 
 class Runs:
@@ -68,13 +76,22 @@ class Runs:
         """What is shown with its request; views that `ahead` needs are prepared now, others when the model is run."""
         if turn is not None and answer is not None:
             raise InputError("turn= explains an answer of the conversation: omit answer=.")
+        return self.made(self.opened(image, prompt, turn), answer, cells, ahead)
+
+    def opened(self, image: MediaLike, prompt: str | Sequence[Message], turn: int | None = None) -> Opened:
+        """What is asked, with its pictures and clips read; nothing is prepared for the model."""
         wanted = asked(image, prompt, turn)
+        return Opened(wanted, load(wanted.sources, self.adapter.sample_frames), turn)
+
+    @without_gradients
+    def made(self, given: Opened, answer: Answer | None, cells: bool = True, ahead: Sequence[Needs] = ()) -> Ready:
+        """The request for what was opened; views that `ahead` needs are prepared now, others when the model is run."""
+        wanted, loaded = given.wanted, given.loaded
         adapter = self.adapter.for_bulk if ahead else self.adapter
-        loaded = load(wanted.sources, adapter.sample_frames)
         host = media(loaded)
         shown = adapter.uploaded(host)
         prepared = adapter.prepare(shown, wanted.messages, cells)
-        request = TraceRequest(host, prepared, self._answer(answer if turn is None else wanted.answer))
+        request = TraceRequest(host, prepared, self._answer(answer if given.turn is None else wanted.answer))
         if not ahead:
             return Ready(loaded, request)
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
@@ -236,14 +253,7 @@ class Runs:
         needs = [method.needs(settings) for method, settings in resolved]
         cells = needs_cells(resolved)
 
-        uploads = Uploads(self.adapter.for_bulk)
-
-        def prepare(job: Job) -> Ready:
-            with uploads.stream():
-                ready = replace(self.ready(*job, cells, needs), there=uploads.event())
-            ready.image.sha256()  # cached here, so that it is not computed while the device waits
-            return ready
-
+        prepare = Prepare(self, cells, needs)
         sizes = batch_size if isinstance(batch_size, Sizes) else Sizes(batch_size, self.adapter)
         first = _groups(resolved, extras)[0][0]
         found: Iterator[tuple[int, list[Explanation] | Lost]]
@@ -282,23 +292,25 @@ class Runs:
         return results
 
 
-class Uploads:
-    """Streams of the device in which threads prepare pictures, one each, beside the one that runs the model."""
+class Prepare:
+    """How the pictures of a bulk run become ready.
 
-    def __init__(self, adapter: Adapter) -> None:
-        self._wanted, self._device = adapter.takes_device_pictures and adapter.device.type == "cuda", adapter.device
-        self._own = threading.local()
+    Threads open pictures. If the CPU resizes them, threads do that, too; on a device it is a few launches each, for
+    which the thread that runs the model need not fight with others over the interpreter.
+    """
 
-    def stream(self) -> AbstractContextManager[object]:
-        if not self._wanted:
-            return nullcontext()
-        if not hasattr(self._own, "stream"):
-            self._own.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        return torch.cuda.stream(self._own.stream)
+    def __init__(self, runs: Runs, cells: bool, needs: Sequence[Needs]) -> None:
+        self._runs, self._cells, self._needs = runs, cells, needs
+        self._on_device = runs.adapter.for_bulk.takes_device_pictures
 
-    def event(self) -> Any:
-        """An event after what this thread has put into its stream."""
-        return self._own.stream.record_event() if self._wanted else None
+    def load(self, job: Job) -> tuple[Opened, Answer | None] | Ready:
+        image, prompt, answer = job
+        opened = self._runs.opened(image, prompt)
+        opened.loaded.sha256()  # cached here, so that it is not computed while the device waits
+        return (opened, answer) if self._on_device else self._runs.made(opened, answer, self._cells, self._needs)
+
+    def finish(self, loaded: tuple[Opened, Answer | None] | Ready) -> Ready:
+        return loaded if isinstance(loaded, Ready) else self._runs.made(*loaded, self._cells, self._needs)
 
 
 def as_job(item: Any, prompt: str | Sequence[Message]) -> Job:

@@ -79,7 +79,7 @@ class Sizes:
     def _set_size(self, each: float) -> None:
         """Set the size from the memory that one sample of the first batch took."""
         self._trial = False
-        self.size = int(max(1, min(_MOST, _SHARE * self._free() / max(each, 1.0))))
+        self.size = _power(min(_MOST, _SHARE * self._free() / max(each, 1.0)))
 
     def _possible(self, length: int) -> int:
         """How many slots fit into a part of the free memory."""
@@ -87,4 +87,9 @@ class Sizes:
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         place = 2 * text.num_hidden_layers * heads * width * self._adapter.model.dtype.itemsize
-        return int(max(1, min(_MOST_SPEAKING, _SLOTS_SHARE * self._free() / (place * (length + _ANSWER)))))
+        return _power(min(_MOST_SPEAKING, _SLOTS_SHARE * self._free() / (place * (length + _ANSWER))))
+
+
+def _power(most: float) -> int:
+    """The largest power of two up to a number: a run that is resumed with a little less memory finds the same."""
+    return 1 << max(0, int(most).bit_length() - 1)

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.image.resampling import FILTERS, resize
+from ercr.image.sending import sent
 
 
 class DevicePicture:
@@ -25,9 +26,8 @@ class DevicePicture:
 
     @classmethod
     def of(cls, image: Image.Image, device: torch.device) -> DevicePicture:
-        """A copy of a picture, in one transfer."""
-        pixels = torch.from_numpy(np.array(image))
-        return cls(pixels.to(device).permute(2, 0, 1).contiguous())
+        """A copy of a picture, in one transfer that is not waited for."""
+        return cls(sent(torch.from_numpy(np.array(image)), device).permute(2, 0, 1).contiguous())
 
     @property
     def width(self) -> int:

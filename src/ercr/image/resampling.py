@@ -16,6 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ercr.image.sending import sent
+
 Backend = Literal["pillow", "torch"]
 Size = tuple[int, int]  # height, width
 _PILLOW_BITS = 22
@@ -51,9 +53,9 @@ FILTERS: dict[int, tuple[Callable[[Tensor], Tensor], float]] = {
 }
 
 
-@lru_cache(maxsize=512)
-def weights(old: int, new: int, resample: int, backend: Backend) -> tuple[Tensor, int]:
-    """Whole weights [new, old] in float64, and how many of their bits lie behind the point."""
+@lru_cache(maxsize=4096)
+def weights(old: int, new: int, resample: int, backend: Backend) -> tuple[Tensor, Tensor, int]:
+    """Whole weights [new, taps] in float64, the pixels [new, taps] they belong to, and their bits behind the point."""
     function, reach = FILTERS[resample]
     scale = old / new
     stretch = max(scale, 1.0)
@@ -62,25 +64,17 @@ def weights(old: int, new: int, resample: int, backend: Backend) -> tuple[Tensor
     # both round halves up by cutting off after 0.5 was added
     first = (centre - support + 0.5).clamp(min=0).floor()
     last = (centre + support + 0.5).floor().clamp(max=old)
-    places = torch.arange(old, dtype=torch.float64)
-    inside = (places >= first[:, None]) & (places < last[:, None])
+    places = first[:, None] + torch.arange(int((last - first).max()))
+    inside = places < last[:, None]
     own = torch.where(inside, function((places - centre[:, None] + 0.5) * (1 / stretch)), 0.0)
-    own = own / _in_order(own, inside)
+    total = torch.zeros(new, dtype=torch.float64)
+    for tap in own.unbind(1):  # added from left to right, as the libraries do: another order may change the last bit
+        total = total + tap
+    own = own / total[:, None]
     bits = _PILLOW_BITS if backend == "pillow" else _torch_bits(float(own.max()))
     wide = own * 2**bits
-    return torch.where(wide < 0, (wide - 0.5).ceil(), (wide + 0.5).floor()), bits
-
-
-def _in_order(own: Tensor, inside: Tensor) -> Tensor:
-    """Sums [new, 1] added up from left to right, as the libraries do: another order may change the last bit."""
-    most = int(inside.sum(1).max())
-    first = inside.double().argmax(1)
-    total = torch.zeros(len(own), dtype=torch.float64)
-    for step in range(most):
-        at = (first + step).clamp(max=own.shape[1] - 1)
-        value = own[torch.arange(len(own)), at]
-        total = total + torch.where(inside[torch.arange(len(own)), at] & (first + step < own.shape[1]), value, 0.0)
-    return total[:, None]
+    whole = torch.where(wide < 0, (wide - 0.5).ceil(), (wide + 0.5).floor())
+    return whole, places.clamp(max=old - 1).long(), bits
 
 
 def _torch_bits(largest: float) -> int:
@@ -91,27 +85,26 @@ def _torch_bits(largest: float) -> int:
     return bits
 
 
-@lru_cache(maxsize=256)
-def _on(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
-    found, bits = weights(old, new, resample, backend)
-    return found.to(device), bits
+@lru_cache(maxsize=4096)
+def _on(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, Tensor, int]:
+    found, places, bits = weights(old, new, resample, backend)
+    return sent(found, device), sent(places, device), bits
 
 
-def _weights(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
-    found, bits = _on(old, new, resample, backend, device)
-    if found.is_cuda:  # several streams use it, and none may lose it when it is dropped
-        found.record_stream(torch.cuda.current_stream(device))
-    return found, bits
+def _matrix(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
+    """The weights as a matrix [new, old]; made for each use, as it is mostly zeros and would fill the memory."""
+    found, places, bits = _on(old, new, resample, backend, device)
+    return found.new_zeros(new, old).scatter_add_(1, places, found), bits
 
 
 def resize(pixels: Tensor, size: Size, resample: int, backend: Backend) -> Tensor:
     """Pixels [..., H, W] in 8 bits at another size (height, width), with the numbers of the given library."""
     height, width = pixels.shape[-2:]
     if width != size[1]:
-        across, bits = _weights(width, size[1], resample, backend, pixels.device)
+        across, bits = _matrix(width, size[1], resample, backend, pixels.device)
         pixels = _rounded(pixels.double() @ across.T, bits)
     if height != size[0]:
-        down, bits = _weights(height, size[0], resample, backend, pixels.device)
+        down, bits = _matrix(height, size[0], resample, backend, pixels.device)
         pixels = _rounded(down @ pixels.double(), bits)
     return pixels
 

@@ -22,6 +22,7 @@ from ercr.image.facts import Facts
 from ercr.image.geometry import Exact, Geometry
 from ercr.image.on_device import DevicePicture
 from ercr.image.pieces import AnyGeometry, Piece, pieces_of, together
+from ercr.image.sending import sent
 from ercr.models.chat import Chat, Message, Placeholder, refuse_placeholders, refuse_surrogates, render_chat
 from ercr.models.decoder import blocks_of, decoder_of, final_norm_of
 from ercr.models.device_pictures import DeviceProcessor, on_device
@@ -562,13 +563,6 @@ class Adapter(ABC):
                 f"not {min(ids) if min(ids) < 0 else max(ids)}."
             )
         return torch.tensor(ids, dtype=torch.long)
-
-
-def sent(value: Tensor, device: torch.device) -> Tensor:
-    """A copy on the device; on a GPU it is not waited for, nor for what the device still has to do."""
-    if device.type != "cuda" or value.device.type != "cpu":
-        return value.to(device)
-    return value.pin_memory().to(device, non_blocking=True)
 
 
 def as_media(media: Media) -> Sequence[Medium]:

@@ -27,6 +27,25 @@ _SCALES = (0.5, 0.75)  # of views
 _EXACT = {"BILINEAR": 2, "BICUBIC": 3, 2: 2, 3: 3}  # filters whose numbers on the CPU are known
 
 
+class _Wanted(Exception):
+    """Carries the size (height, width) that a picture would be resized to."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.size = size
+
+
+class _Shape(Tensor):
+    """The shape of a picture without its pixels; tells the size that it is to be resized to."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        if function is torch.nn.functional.interpolate:
+            height, width = named["size"] if "size" in named else given[1]
+            raise _Wanted((int(height), int(width)))
+        return super().__torch_function__(function, types, given, named)  # type: ignore[no-untyped-call]
+
+
 class DeviceProcessor:
     """Wraps an image processor: pictures on a device come out as 8-bit pixels there; the rest is the wrapped one's."""
 
@@ -59,9 +78,11 @@ def _exact(kind: type) -> Any:
             name = getattr(resample, "name", resample)
             if image.dtype != torch.uint8 or name not in _EXACT or not antialias:
                 raise ValueError("The processor resizes in a way that is not known.")
-            # the shape alone, by the processor's own rules
-            shape = super().resize(torch.empty(image.shape, dtype=torch.uint8, device="meta"), size, resample).shape
-            return resize(image, (int(shape[-2]), int(shape[-1])), _EXACT[name], "torch")
+            try:
+                super().resize(_Shape(torch.empty(image.shape, dtype=torch.uint8, device="meta")), size, resample)
+            except _Wanted as found:  # the size that the processor's own rules ask for
+                return resize(image, found.size, _EXACT[name], "torch")
+            return image  # it has that size already
 
     return type(f"{kind.__name__}OnDevice", (kind, ExactResize), {})
 

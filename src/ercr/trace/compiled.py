@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.models.base import Adapter, Batch, sent
+from ercr.image.sending import sent
+from ercr.models.base import Adapter, Batch
 from ercr.models.fused import FusedDecoder, Packed, fused_decoder
 from ercr.models.fused import Slots as Places
 from ercr.models.packed import fit_tower

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.models.base import Adapter, Batch, sent
+from ercr.image.sending import sent
+from ercr.models.base import Adapter, Batch
 from ercr.trace.cancel import check
 from ercr.trace.graphs import Graph, Graphs
 from ercr.trace.greedy import greedy_token
@@ -23,7 +24,7 @@ from ercr.trace.tokens import cut_answer
 _PLACES = 64  # lengths of slots are multiples of this
 _ALONE = 512  # places of a slot that is the only one, at least
 _ROOM = 64  # tokens that every answer has room for at first
-_TOKENS_PER_CHECK = 4  # tokens between two checks whether answers have ended, with graphs
+_TOKENS_PER_CHECK = 4  # tokens that are generated together: with graphs, ends are asked for in between
 _FEW = 8  # up to so many samples each number has a graph of its own; above, multiples of this
 
 
@@ -125,8 +126,7 @@ class Speaking:
         """Generate some tokens for everybody; the answers that have ended."""
         check()
         left = min(self.limit - speaker.count for speaker in self._speakers) if self._speakers else 0
-        if self._stop:
-            left = min(left, _TOKENS_PER_CHECK if self._graphs.active else 1)
+        left = min(left, 1 if self._stop and not self._graphs.active else _TOKENS_PER_CHECK)
         longest = max((speaker.count for speaker in self._speakers), default=0)
         if longest + left > self._room > 0:
             self._grow(longest + left)

@@ -17,6 +17,7 @@ from ercr.explaining.together import mapped, run
 from ercr.methods import resolve
 from ercr.models.chat import as_messages
 from ercr.trace import TraceRequest, trace_samples
+from ercr.trace.flow import Flow
 from tests.tiny import MAKERS
 
 PROMPT = "What is in the picture?"
@@ -93,6 +94,33 @@ def test_what_cannot_be_read_is_raised_or_kept_in_its_place(load):
     same(found[3], explainer.explain(images[3], PROMPT, method="cam", max_new_tokens=3))
     with pytest.raises((ImageError, InputError), match="no such picture"):
         list(explainer.explain_iter(images, PROMPT, method="cam", max_new_tokens=3))
+
+
+def test_a_flow_that_runs_out_of_memory_goes_on_with_fewer_at_once(load, monkeypatch):
+    explainer, images = load("qwen2_vl"), pictures() * 2
+    jobs = [(image, PROMPT, "a dog" if number % 3 == 1 else None) for number, image in enumerate(images)]
+    expected = [explainer.explain(*job[:2], answer=job[2], method="cam", max_new_tokens=4) for job in jobs]
+    begin, advance, tried = Flow.begin, Flow.advance, []
+
+    def greedy_for_memory(self, samples):
+        tried.append(len(samples))
+        if len(samples) > 2:
+            raise torch.OutOfMemoryError("no more")
+        return begin(self, samples)
+
+    def once(self):
+        if len(tried) == 3:  # others have begun by then
+            tried.append(0)
+            raise torch.OutOfMemoryError("no more")
+        return advance(self)
+
+    monkeypatch.setattr(Flow, "begin", greedy_for_memory)
+    monkeypatch.setattr(Flow, "advance", once)
+    found = explainer.explain_iter(jobs, method="cam", max_new_tokens=4, batch_size=8)
+    for one, other in zip(expected, found, strict=True):
+        same(one, other)
+    assert max(tried) == 8
+    assert 0 in tried
 
 
 def test_items_are_read_a_little_ahead_only(load):

@@ -254,10 +254,10 @@ class _Work(Generic[Item, Result]):
     def _smaller(self, count: int, batch: dict[int, Ready]) -> None:
         """Memory ran out: the samples that have not ended wait again, and fewer of them share a pass from now on."""
         assert self._flow is not None
-        again = {index: self._inside.pop(index) for index in self._flow.unfinished}
         self._flow.stop()
         self._flow = None
-        self._waiting = sorted([*self._waiting, *again.items(), *batch.items()], key=lambda one: one[0])
+        self._waiting = sorted([*self._waiting, *self._inside.items(), *batch.items()], key=lambda one: one[0])
+        self._inside.clear()
         free_memory()
         self._sizes.smaller((count + 1) // 2)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ercr.errors import InputError
 from ercr.image.sending import sent
+from ercr.models import packed as kernels
 from ercr.models.base import Adapter, Batch
 from ercr.models.fused import FusedDecoder, Packed, fused_decoder
 from ercr.models.fused import Slots as Places
@@ -177,7 +178,8 @@ def packed(
     positions, flat = batch.positions.reshape(-1, rows * count), embeds.flatten(0, 1)
     total, device = len(own), embeds.device
     common = next((size for size in _SIZES if size > total), None)
-    small = graphs is not None and common is not None and rows <= _FEW
+    # only the kernel for packed samples takes a padded row, whose lengths nobody on the host knows
+    small = graphs is not None and common is not None and rows <= _FEW and kernels.has_flash(embeds)
     if small:
         assert common is not None
         nowhere = 0 if slots is None else slots.nowhere

@@ -81,10 +81,6 @@ class Flow:
         """How many more samples can begin."""
         return self._speaking.free
 
-    @property
-    def unfinished(self) -> list[int]:
-        return list(self._open)
-
     @torch.no_grad()
     def begin(self, samples: Mapping[int, TraceRequest]) -> None:
         """Read pictures and prompts of new samples. If that fails, none of them has begun."""

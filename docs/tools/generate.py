@@ -87,8 +87,8 @@ def _checked() -> str:
     lines = [
         f"With transformers {checked_with()}:",
         "",
-        "| family | `model_type` | decoder | adapter | inputs, tokens | p | painted | replay | sees | methods |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| family | `model_type` | decoder | adapter | inputs, tokens | p | painted | bf16 | replay | sees | methods |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in checked():
         if row.reason is not None:
@@ -96,7 +96,7 @@ def _checked() -> str:
         sees = "the prompt" if row.causal is False else "each other" if row.mutual else "nothing"
         same = "equal" if row.inputs and row.tokens else "differ"
         beside = "" if row.beside_own is None else f"; centres within {row.beside_own:.3f} of a cell of the probe's"
-        numbers = f"{row.probabilities:.0e} | {row.painted:.0%} | {row.replayed:.0e}"
+        numbers = f"{row.probabilities:.0e} | {row.painted:.0%} | {row.half:.3f} | {row.replayed:.0e}"
         lines.append(
             f"| {row.title} | `{row.type}` | {row.decoder} | {row.adapter}{beside} | {same} | {numbers} | {sees} | "
             f"{row.methods} |"

@@ -63,6 +63,7 @@ def line(found: Checked) -> str:
         return f"{head} {answers} occlusion {found.methods['occlusion']}\n    {found.reason}"
     numbers = (
         f"inputs {found.inputs!s:5} tokens {found.tokens!s:5} p {found.probabilities:.0e} painted {found.painted:.2f} "
+        f"half {found.half:.3f} "
         f"replay {found.replayed:.0e} causal {found.causal!s:5} batches {found.batches!s:5}"
     )
     beside = "" if found.beside_own is None else f" beside {found.beside_own:.3f}"

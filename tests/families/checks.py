@@ -25,7 +25,7 @@ from ercr.trace import Needs, TraceRequest, trace_samples
 from tests.families.registry import Family, save
 
 PROMPT = "What is in the picture? Two umbrellas?"
-SIZES = ((130, 90), (61, 127), (300, 180))  # width and height
+SIZES = ((130, 90), (61, 127), (300, 180), (640, 427))  # width and height
 NEW_TOKENS = 6
 _PROBED = 16  # cells that are painted over, per picture
 
@@ -46,6 +46,7 @@ class Checked:
     probabilities: float | None = None  # largest difference from those of generate
     painted: float | None = None  # share of painted cells whose visual token changed most
     beside_own: float | None = None  # largest distance of the generic centres from the own adapter's, in cells
+    half: float | None = None  # the same between the generic centres in bfloat16 and in float32
     replayed: float | None = None  # largest difference of replayed states from recorded ones, over their size
     causal: bool | None = None  # whether visual states are the same whatever text is behind the picture
     mutual: bool | None = None  # whether visual tokens see those behind them
@@ -68,6 +69,10 @@ class Subject:
     @cached_property
     def generic(self) -> ercr.Explainer:
         return ercr.Explainer.from_pretrained(self.folder, generic=True)
+
+    @cached_property
+    def half(self) -> ercr.Explainer:
+        return ercr.Explainer.from_pretrained(self.folder, generic=True, dtype="bfloat16")
 
     @cached_property
     def own(self) -> ercr.Explainer | None:
@@ -120,8 +125,9 @@ def _measure(subject: Subject, found: Checked) -> None:
     found.replayed = _replayed(adapter)
     found.causal = _causal(adapter)
     found.mutual = _mutual(adapter)
+    found.half = max(_apart(subject.generic, subject.half, size) for size in SIZES)
     if subject.own is not None:
-        found.beside_own = max(_beside(subject, size) for size in SIZES)
+        found.beside_own = max(_apart(subject.own, subject.generic, size) for size in SIZES)
 
 
 def _measure_answers(subject: Subject, found: Checked, method: str) -> None:
@@ -266,12 +272,11 @@ def _mutual(adapter: Adapter) -> bool:
     return bool((after - before).abs().max() > 1e-4 * before.abs().max())
 
 
-def _beside(subject: Subject, size: tuple[int, int]) -> float:
-    """The largest distance between the centres that both adapters give to the same positions, in cells."""
-    assert subject.own is not None
+def _apart(one: ercr.Explainer, other: ercr.Explainer, size: tuple[int, int]) -> float:
+    """The largest distance between the centres that two adapters give to the same positions, in cells."""
     image = picture(*size)
     places = []
-    for explainer in (subject.own, subject.generic):
+    for explainer in (one, other):
         prepared = explainer.adapter.prepare(image, as_messages(PROMPT))
         places.append(dict(zip(prepared.visual.tolist(), _centres(prepared.geometry), strict=True)))
     if places[0].keys() != places[1].keys():

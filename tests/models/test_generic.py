@@ -7,16 +7,19 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ercr
-from ercr.errors import InputError, UnsupportedModel
+from ercr.errors import ImageError, InputError, UnsupportedModel
 from ercr.models.chat import as_messages
+from ercr.models.generic.cells import Seen, place
 from ercr.models.generic.encoding import Encoder
 from ercr.models.generic.owners import OwnValues
 from ercr.zoo import packaged
@@ -28,7 +31,17 @@ from tests.families.registry import families, save
 PROMPT = "What is in the picture? Two umbrellas?"
 # these have their whole processors without torchvision
 HERE = ("vipllava", "llava_next", "gemma3_pan_and_scan", "idefics3", "aya_vision", "paligemma")
-NEED_TORCHVISION = ("qwen3_vl", "smolvlm", "mistral3", "llava_onevision", "molmo2", "mllama", "florence2", "kosmos2")
+NEED_TORCHVISION = (
+    "qwen3_vl",
+    "smolvlm",
+    "mistral3",
+    "llava_onevision",
+    "molmo2",
+    "glm4v",
+    "mllama",
+    "florence2",
+    "kosmos2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +73,7 @@ def test_checked_families_are_as_the_table_says():
         if found["reason"] is None:
             assert found["painted"] == 1, name
             assert found["replayed"] < 1e-5, name
+            assert found["half"] < 0.01, name
 
 
 def _measured(*names):
@@ -117,6 +131,96 @@ def test_the_probe_is_one_forward_and_three_backward_passes_and_leaves_nothing(f
     assert len(forwards) == 1
     assert len(backwards) == 3
     assert after == before
+
+
+def test_only_what_runs_up_to_the_decoder_is_converted(family):
+    """A model in half precision keeps its words, its head, and of the tower's blocks all but one as they are."""
+    adapter, shapes = family("llava_next", "bfloat16").adapter, []
+
+    class Conversions(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten._to_copy.default and out.dtype == torch.float64:
+                shapes.append(tuple(out.shape))
+            return out
+
+    adapter._layouts.forget()
+    with Conversions():
+        adapter.layout((111, 67))
+    model, converted = adapter.model, Counter(shapes)
+    assert converted[tuple(model.lm_head.weight.shape)] == 0
+    assert converted[tuple(model.model.vision_tower.encoder.layers[0].mlp.fc1.weight.shape)] == 1
+
+
+def test_no_block_of_the_tower_runs_for_another_size(tmp_path, monkeypatch):
+    """The first picture has shown that blocks keep every patch to itself; the cells are those of a new adapter."""
+    folder = str(save(families()["llava_next"], tmp_path))
+    adapter, fresh = (ercr.Explainer.from_pretrained(folder, generic=True).adapter for _ in range(2))
+    block, runs = type(adapter.model.model.vision_tower.encoder.layers[0]), []
+    forward = block.forward
+    monkeypatch.setattr(block, "forward", lambda *args, **options: (runs.append(1), forward(*args, **options))[1])
+    adapter.layout((130, 90))
+    assert len(runs) == 1
+    found = adapter.layout((90, 200))
+    assert len(runs) == 1
+    expected = fresh.layout((90, 200))
+    assert found.geometry == expected.geometry
+    assert torch.equal(found.order, expected.order)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize(("features", "cells"), [(108, 93), (135, 93), (81, 70), (54, 54)])
+def test_cells_of_an_interpolated_grid_lie_where_its_weights_say(features, cells, corners):
+    """Tiles of 27 features that leave 6 of 384 pixels out, interpolated to fewer cells: the mean of what each reads."""
+    line = np.arange(features)
+    middle = (line // 27) * 384 + (line % 27) * 14 + 7.0
+    options = {"size": (4, cells), "mode": "bilinear", "align_corners": corners}
+    weights = torch.nn.functional.interpolate(
+        torch.eye(features).double()[None, :, None], **options | {"size": (1, cells)}
+    )
+    weights = weights[0, :, 0].numpy()
+    with OwnValues() as mode:
+        shown = torch.from_numpy(middle).expand(1, 1, 4, features).clone().requires_grad_()
+        near = torch.nn.functional.interpolate(shown, **options)[0, 0].detach().numpy()
+    side = round(middle[-1] + 13)
+    rows = np.repeat(np.arange(4) + 0.5, cells) * side / 4
+    seen = Seen(np.arange(4 * cells), near.ravel(), rows, np.full(4 * cells, 14.0), np.full(4 * cells, side / 4))
+
+    found = place(seen, (side, side), mode.resampled).geometry
+    expected = (weights * middle[:, None]).sum(0) / weights.sum(0)
+    assert found.grid == (4, cells)
+    apart = np.abs(found.canvas.axes[1].centres() - expected) / (side / cells)
+    assert apart.max() < 0.15  # beside a seam, where a feature is missing
+    assert apart.mean() < 0.01
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("size", [(40, 1200), (1200, 40), (300, 3), (20, 20)])
+def test_pictures_of_odd_shapes_have_cells(family, name, size):
+    geometry = family(name).adapter.layout(size).geometry
+    assert geometry.valid.any()
+    if name != "vipllava":  # which crops
+        left, top, right, bottom = geometry.box
+        across, down = (right - left) / geometry.grid[1], (bottom - top) / geometry.grid[0]
+        assert max(left, size[0] - right) < max(across, 1)
+        assert max(top, size[1] - bottom) < max(down, 1)
+
+
+def test_pictures_that_tell_nothing_or_that_the_model_does_not_take_are_named(family):
+    adapter = family("vipllava").adapter
+    with pytest.raises(ImageError, match=r"1 x 1 pixels cannot be measured: enlarge it"):
+        adapter.layout((1, 1))
+
+    def fail(*_):
+        raise RuntimeError("sizes do not match")
+
+    adapter._layouts.forget()
+    handle = adapter.model.model.vision_tower.register_forward_pre_hook(fail)
+    try:
+        with pytest.raises(ImageError, match=r"does not take a picture of 81 x 64 pixels: .*sizes do not match"):
+            adapter.layout((81, 64))
+    finally:
+        handle.remove()
 
 
 def test_half_precision_gives_the_same_cells(family):

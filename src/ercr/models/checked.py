@@ -30,6 +30,7 @@ class CheckedFamily:
     probabilities: float | None  # largest difference from those of generate
     painted: float | None  # share of painted cells whose own visual token changed most
     beside_own: float | None  # largest distance of generic centres from the own adapter's, in cells
+    half: float | None  # the same between the probe in bfloat16 and in float32
     replayed: float | None  # largest difference of replayed from recorded states, over their size
     causal: bool | None  # whether visual states are the same whatever text is behind the picture
     mutual: bool | None  # whether visual tokens see those behind them

@@ -44,7 +44,7 @@ from ercr.models.decoder import logit_change
 from ercr.models.generic.charts import float_leaves, frame_size
 from ercr.models.generic.encoding import Encoded, Encoder
 from ercr.models.generic.layouts import Layout, Layouts, noise
-from ercr.models.generic.owners import Owners, Reached, owners
+from ercr.models.generic.owners import Owners, Reached, Rest, owners
 from ercr.models.whole import as_generate, has_encoder
 
 _CACHE = ("past_key_values", "use_cache", "return_dict", "output_attentions", "output_hidden_states", "input_ids")
@@ -71,6 +71,7 @@ class GenericAdapter(Adapter):
         super().__init__(model, tokenizer, getattr(processor, "image_processor", None), template)
         self.processor = processor
         self.encoder = Encoder(processor, tokenizer, template)
+        self._passed: dict[str, Rest] = {}  # what was found out about blocks of the tower, for the next size
         self._layouts = Layouts(self.title, self.encoder, self.image_token_id, self._owners)
 
     @property
@@ -319,7 +320,7 @@ class GenericAdapter(Adapter):
     def _owners(self, encoded: Encoded, leaves: list[Tensor]) -> Owners | None:
         if has_encoder(self.model):
             raise UnsupportedModel(_ENCODER)
-        return owners(self, lambda own, given: _embeddings(own, encoded, given), leaves)
+        return owners(self, lambda own, given: _embeddings(own, encoded, given), leaves, self._passed)
 
 
 def _embeddings(own: Adapter, encoded: Encoded, leaves: list[Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ercr.image.geometry import Geometry, Panel
 from ercr.image.pieces import AnyGeometry
+from ercr.models.generic.owners import Resampled
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -121,11 +122,14 @@ def seen(owner: Tensor, x: Tensor, y: Tensor, length: int) -> Seen:
     return Seen(at.numpy(), across, down, width, height)
 
 
-def place(tokens: Seen, size: tuple[int, int]) -> Placement | None:
-    """The panels of these tokens, or None if they form no grid; `size` is the picture's height and width."""
-    if len(tokens.at) < 4:
+def place(tokens: Seen, size: tuple[int, int], resampled: Resampled | None = None) -> Placement | None:
+    """The panels of these tokens, or None if they form no grid; `size` is the picture's height and width.
+
+    `resampled` says of interpolated grids where their places lie between the features that were taken for them.
+    """
+    if len(tokens.at) < 2:
         return None
-    canvas, overviews = _canvas(_sheets(tokens, size))
+    canvas, overviews = _canvas([_moved(sheet, resampled or {}) for sheet in _sheets(tokens, size)])
     panels = tuple(_panel(sheet, size) for sheet in (canvas, *overviews))
     order = np.concatenate([sheet.at.ravel() for sheet in (canvas, *overviews)])
     return Placement(Geometry(size, panels), torch.from_numpy(order))
@@ -169,6 +173,25 @@ def _sheet(rows: Sequence[Seen]) -> _Sheet:
     x = _Line(np.mean([row.x for row in rows], 0), np.mean([row.width for row in rows], 0))
     y = _Line(np.array([row.y.mean() for row in rows]), np.array([row.height.mean() for row in rows]))
     return _Sheet(_touching(y), _touching(x), np.stack([row.at for row in rows]))
+
+
+def _moved(sheet: _Sheet, resampled: Resampled) -> _Sheet:
+    """The sheet with its cells where an interpolation put them."""
+    lines = resampled.get((len(sheet.y.at), len(sheet.x.at)))
+    if lines is None:
+        return sheet
+    y, x = (_between(line, *sampled) for line, sampled in zip((sheet.y, sheet.x), lines, strict=True))
+    return _Sheet(y, x, sheet.at)
+
+
+def _between(line: _Line, places: Numbers, features: Places) -> _Line:
+    """Cells at places between features, whose middles are known; beyond the outermost ones the steps continue."""
+    if len(features) < 2:
+        return line
+    feature = float(np.median(np.diff(line.at) / np.diff(features)))
+    at = np.interp(places, features, line.at)
+    at += feature * (np.minimum(places - features[0], 0) + np.maximum(places - features[-1], 0))
+    return _touching(_Line(at, line.size * np.maximum(np.gradient(places), 1)))
 
 
 def _touching(line: _Line) -> _Line:
@@ -242,13 +265,25 @@ def _spans(line: _Line, limit: int) -> list[tuple[Fraction, Fraction]]:
         low, high = (_snapped(edge, step, limit) for edge in (first - step / 2, first + (count - 0.5) * step))
         width = (high - low) / count
         return [(low + i * width, low + (i + 1) * width) for i in range(count)]
-    edges = [(at - size / 2, at + size / 2) for at, size in zip(line.at, line.size, strict=True)]
+    return _exact_spans(*_apart(line, step), step, limit)
+
+
+def _apart(line: _Line, step: float) -> tuple[Numbers, Numbers]:
+    """Start and stop of each cell; cells that touch, or that the measurement puts on one another, share a border."""
+    starts, stops = line.at - line.size / 2, line.at + line.size / 2
+    border = np.clip((stops[:-1] + starts[1:]) / 2, line.at[:-1], line.at[1:])
+    touching = starts[1:] - stops[:-1] < _TOUCHING * step
+    starts[1:] = np.where(touching, border, starts[1:])
+    stops[:-1] = np.where(touching, border, stops[:-1])
+    return starts, stops
+
+
+def _exact_spans(starts: Numbers, stops: Numbers, step: float, limit: int) -> list[tuple[Fraction, Fraction]]:
+    """Starts and stops in thousandths of a pixel, each cell at least one of them wide."""
     spans: list[tuple[Fraction, Fraction]] = []
-    for low, high in edges:
+    for low, high in zip(starts, stops, strict=True):
         start = _snapped(low, step, limit)
-        # cells that touch each other share the measured border
-        if spans and abs(float(start - spans[-1][1])) < _TOUCHING * step:
-            start = spans[-1][1]
+        start = max(start, spans[-1][1]) if spans else start
         spans.append((start, max(_snapped(high, step, limit), start + Fraction(1, 1000))))
     return spans
 

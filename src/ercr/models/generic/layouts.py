@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ercr.errors import UnsupportedModel
+from ercr.errors import ErcrError, ImageError, InputError, UnsupportedModel
 from ercr.image.clips import LoadedClip
 from ercr.image.pieces import AnyGeometry
 from ercr.models.base import Media, Medium, as_media
@@ -29,6 +30,8 @@ from ercr.models.generic.fallback import place_by_shape
 from ercr.models.generic.owners import Owners
 from ercr.models.generic.several import place_pieces
 
+_SMALL = (320, 240)  # width and height of a small picture
+_LARGE = 2**22  # numbers of a large one
 _MAX_SIZES = 512  # picture sizes whose layout is kept
 _MAX_BYTES = 2**27  # of owners that are kept
 _PURE = 0.5  # share of numbers with one owner from which the owners are the cells
@@ -62,7 +65,7 @@ class Layouts:
         """`ask` finds the owners of the numbers of an encoded picture; it may refuse with a reason."""
         self._title, self._encoder, self._image_token, self._ask = title, encoder, image_token, ask
         self._found: OrderedDict[Kind, Layout | str] = OrderedDict()
-        self._owners: OrderedDict[Hashable, tuple[Tensor, Tensor, int]] = OrderedDict()
+        self._owners: OrderedDict[Hashable, Owners] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, media: Media) -> Layout:
@@ -109,8 +112,10 @@ class Layouts:
         (width, height), key = frame_size(media[0]), _shapes(encoded)
         if key in self._owners:
             self._owners.move_to_end(key)
-            return self._placed(*self._owners[key], media)
-        found = self._ask(encoded, float_leaves(encoded.pixels))
+            return self._placed(self._owners[key], media)
+        if not self._owners and sum(leaf.numel() for leaf in float_leaves(encoded.pixels)) > _LARGE:
+            self._learn(frame_size(media[0]))
+        found = self._asked(encoded, media)
         if found is None:
             raise UnsupportedModel(_NO_GRADIENT)
         if found.purity < _PURE:
@@ -119,19 +124,49 @@ class Layouts:
             x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
             return place_by_shape(found, x, y, encoded.pixels, encoded.ids, self._image_token, (height, width))
         clips = any(isinstance(medium, LoadedClip) for medium in media)
-        strength = found.strength.float() if clips else found.strength.new_empty(0)  # read for clips only
-        self._owners[key] = found.position.to(torch.int32), strength, found.length
-        while sum(o.nbytes + s.nbytes for o, s, _ in self._owners.values()) > _MAX_BYTES and len(self._owners) > 1:
+        self._owners[key] = kept = found.kept(strength=clips)
+        while sum(owners.nbytes for owners in self._owners.values()) > _MAX_BYTES and len(self._owners) > 1:
             self._owners.popitem(last=False)
-        return self._placed(found.position, strength, found.length, media)
+        return self._placed(kept, media)
 
-    def _placed(self, position: Tensor, strength: Tensor, length: int, media: Sequence[Medium]) -> Placement | None:
-        if len(media) == 1 and isinstance(media[0], Image.Image):
-            width, height = media[0].size
-            x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
-            return place(seen(position.long(), x, y, length), (height, width))
-        found = readings(lambda charts: self._encoder(charts).pixels, media)
-        return place_pieces(position.long(), strength.double(), found, length, media)
+    def _learn(self, size: Size) -> None:
+        """Ask about a small picture first: then no block of the tower has to run for a large one."""
+        if size != _SMALL:
+            with suppress(ErcrError):
+                small = noise(*_SMALL)
+                self._placement(self._encoder([small]), [small])
+
+    def _asked(self, encoded: Encoded, media: Sequence[Medium]) -> Owners | None:
+        try:
+            return self._ask(encoded, float_leaves(encoded.pixels))
+        except (ErcrError, torch.OutOfMemoryError):
+            raise
+        # models raise many kinds of errors for pictures whose patches they cannot merge
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ImageError(f"The model does not take {_sizes(media)}: resize it ({reason}).") from error
+
+    def _placed(self, owners: Owners, media: Sequence[Medium]) -> Placement | None:
+        try:
+            if len(media) == 1 and isinstance(media[0], Image.Image):
+                width, height = media[0].size
+                x, y = coordinates(lambda chart: self._encoder(chart).pixels, width, height)
+                tokens = seen(owners.position.long(), x, y, owners.length)
+                return place(tokens, (height, width), owners.resampled)
+            return place_pieces(owners, readings(lambda charts: self._encoder(charts).pixels, media), media)
+        except InputError as error:
+            if isinstance(error, UnsupportedModel):
+                raise
+            # a few pixels are too few to measure a place
+            raise ImageError(
+                f"Where the visual tokens lie on {_sizes(media)} cannot be measured: "
+                f"enlarge it, or use the method 'occlusion'."
+            ) from error
+
+
+def _sizes(media: Sequence[Medium]) -> str:
+    sizes = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(map(frame_size, media)))
+    return f"{'a picture' if len(media) == 1 else 'pictures'} of {sizes} pixels"
 
 
 def _kind(medium: Medium) -> Hashable:

@@ -7,19 +7,22 @@ names the position, and a third one tells whether it is alone.
 
 It makes no difference for this which weights the layers have, as long as they are not zero. So quantised and offloaded
 layers are replaced by random ones, and of a list of equal blocks only the first one is computed: the others pass their
-input on. All is computed in float32, because in half precision a ratio of gradients cannot tell a thousand positions
-apart. Everything happens on a replica.
+input on. All is computed in float64, and in float32 where the device has no more: half precision and TF32, which torch
+uses for convolutions on GPUs, cannot tell a thousand positions apart. Everything happens on a replica, and only what
+runs up to the decoder is converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -28,8 +31,13 @@ from ercr.models.quantised import packed_shape
 
 _SEED = 1
 _TINY = 1e-7  # gradients below this share of the largest count as none
-_NEAR = 0.1  # how far from a whole position a number's owner may be
-_ALONE = 2e-3  # how far from its owner's third weight
+_NEAR = {torch.float64: 0.02, torch.float32: 0.1}  # how far from a whole position a number's owner may be
+_ALONE = {torch.float64: 1e-5, torch.float32: 2e-3}  # how far from its owner's third weight
+_PURE = 0.99  # share of numbers with one owner from which blocks are known to keep positions apart
+
+Sampled = tuple[NDArray[np.float64], NDArray[np.int64]]
+Resampled = dict[tuple[int, int], tuple[Sampled, Sampled]]  # of grids (rows, columns) that were interpolated
+Rest = tuple[Any, ...] | None  # what a block answers behind its stream; None if it answers with the stream alone
 
 
 class Reached(Exception):
@@ -44,6 +52,16 @@ class Owners:
     weighted: Tensor  # [n] mean position that a number reaches, if it reaches several
     strength: Tensor  # [n] size of its gradient
     length: int  # positions of the sequence
+    resampled: Resampled = field(default_factory=dict)
+
+    def kept(self, strength: bool) -> Owners:
+        """The same in less memory, without what is not needed to place the cells."""
+        none = self.strength.new_empty(0)
+        return replace(self, position=self.position.int(), weighted=none, strength=self.strength if strength else none)
+
+    @property
+    def nbytes(self) -> int:
+        return self.position.nbytes + self.weighted.nbytes + self.strength.nbytes
 
     @property
     def purity(self) -> float:
@@ -53,7 +71,15 @@ class Owners:
 
 
 class OwnValues(TorchFunctionMode):
-    """Attention in which every position passes on its own value; only in the thread that enters it."""
+    """Attention in which every position passes on its own value; only in the thread that enters it.
+
+    A grid of features that is interpolated gives each place its nearest feature; `resampled` notes where between the
+    features it really lies.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resampled: Resampled = {}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -63,7 +89,28 @@ class OwnValues(TorchFunctionMode):
             out = function(*args, **kwargs)
             square = out.ndim >= 3 and out.shape[-1] == out.shape[-2] > 1
             return torch.eye(out.shape[-1], dtype=out.dtype, device=out.device).expand_as(out) if square else out
+        if function is F.interpolate and args and args[0].requires_grad and args[0].ndim == 4:
+            return self._nearest(args[0], function(*args, **kwargs), bool(kwargs.get("align_corners")))
         return function(*args, **kwargs)
+
+    def _nearest(self, features: Tensor, out: Tensor, corners: bool) -> Tensor:
+        """The nearest features [B, C, h, w] instead of a mean of several, if there are fewer afterwards."""
+        before, after = features.shape[-2:], out.shape[-2:]
+        if any(new > old for old, new in zip(before, after, strict=True)):
+            return out
+        lines = [_sampled(old, new, corners) for old, new in zip(before, after, strict=True)]
+        self.resampled[after[0], after[1]] = lines[0], lines[1]
+        for axis, (_, nearest) in zip((-2, -1), lines, strict=True):
+            features = features.index_select(axis, torch.from_numpy(nearest).to(features.device))
+        return features
+
+
+def _sampled(old: int, new: int, corners: bool) -> Sampled:
+    """Where the places of an interpolated line lie, counted in features, and the feature that is nearest to each."""
+    places = np.arange(new, dtype=np.float64)
+    at = places * ((old - 1) / max(new - 1, 1)) if corners else (places + 0.5) * (old / new) - 0.5
+    nearest = np.clip(np.rint(at), 0, old - 1).astype(np.int64)
+    return at, nearest
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -75,28 +122,41 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return value.mean(-2, keepdim=True).expand(*value.shape[:-2], query.shape[-2], value.shape[-1])
 
 
-def owners(adapter: Adapter, call: Callable[[Adapter, list[Tensor]], Tensor], leaves: list[Tensor]) -> Owners | None:
+def owners(
+    adapter: Adapter,
+    call: Callable[[Adapter, list[Tensor]], Tensor],
+    leaves: list[Tensor],
+    passed: dict[str, Rest] | None = None,
+) -> Owners | None:
     """Owners of the numbers in `leaves`; None if no number has an effect on the embeddings.
 
-    `call(own, leaves)` runs the replica `own` up to the decoder and returns the embeddings [L, d].
+    `call(own, leaves)` runs the replica `own` up to the decoder and returns the embeddings [L, d]. `passed` remembers
+    lists of blocks that keep every position to itself, so that next time none of their blocks has to run.
     """
+    precision = torch.float32 if adapter.device.type == "mps" else torch.float64
+    known = {} if passed is None else passed
     for skip in (True, False):
-        own = adapter.on_replica()
-        wide = [leaf.to(adapter.device, torch.float32).requires_grad_() for leaf in leaves]
+        own, rests = adapter.on_replica(), dict(known)
+        wide = [leaf.to(adapter.device, precision).requires_grad_() for leaf in leaves]
         try:
-            with torch.enable_grad(), _float32(own), OwnValues():
-                if skip:
-                    _skip_equal_blocks(own)
-                rows = call(own, wide)
-                return _decoded(rows, wide)
+            with torch.enable_grad(), OwnValues() as mode:
+                idle = _skip_equal_blocks(own, rests) if skip else []
+                _widen(own, precision, (*own.blocks, own.head, *idle))
+                found = _decoded(call(own, wide), wide, mode.resampled)
+        except torch.OutOfMemoryError:
+            raise
         # a list of blocks whose shapes differ cannot be skipped
         except (RuntimeError, TypeError, AttributeError, ValueError, IndexError, KeyError):
             if not skip:
                 raise
+            continue
+        if found is not None and found.purity > _PURE:
+            known.update({name: rest for name, rest in rests.items() if not _holds_tensors(rest)})
+        return found
     raise AssertionError
 
 
-def _decoded(rows: Tensor, leaves: list[Tensor]) -> Owners | None:
+def _decoded(rows: Tensor, leaves: list[Tensor], resampled: Resampled) -> Owners | None:
     if not rows.requires_grad:
         return None
     count = len(rows)
@@ -112,7 +172,7 @@ def _decoded(rows: Tensor, leaves: list[Tensor]) -> Owners | None:
             scores, leaves, weight.to(scores), retain_graph=number < len(weights) - 1, allow_unused=True
         )
         parts = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
-        found.append(torch.cat([part.detach().reshape(-1) for part in parts]).cpu().double())
+        found.append(torch.cat([part.detach().reshape(-1).float().cpu() for part in parts]))
     plain, rising, random = found
     strength = plain.abs()
     used = strength > _TINY * strength.max()
@@ -121,36 +181,42 @@ def _decoded(rows: Tensor, leaves: list[Tensor]) -> Owners | None:
     ratio = torch.where(used, rising / torch.where(used, plain, 1), 0.0)
     at = (ratio - 1) * count
     near = at.round().long().clamp(0, count - 1)
-    expected = third.double()[near]
-    alone = used & ((at - near).abs() < _NEAR)
-    alone &= ((torch.where(used, random / torch.where(used, plain, 1), 0.0)) - expected).abs() < _ALONE
-    return Owners(torch.where(alone, near, -1), at, torch.where(used, strength, 0.0), count)
+    expected = third[near]
+    alone = used & ((at - near).abs() < _NEAR[rows.dtype])
+    alone &= (torch.where(used, random / torch.where(used, plain, 1), 0.0) - expected).abs() < _ALONE[rows.dtype]
+    return Owners(torch.where(alone, near, -1), at, torch.where(used, strength, 0.0), count, resampled)
 
 
-@contextmanager
-def _float32(own: Adapter) -> Iterator[None]:
-    """The replica's layers outside the decoder's blocks in float32, without gradients of their own."""
-    inside = {id(part) for block in own.blocks for part in block.modules()}
+def _widen(own: Adapter, precision: torch.dtype, idle: Iterable[nn.Module]) -> None:
+    """The replica's layers in this precision, without gradients of their own.
+
+    The tables of the vocabulary and layers that do not run would take long to convert: they get zeros that need no
+    memory, because models look at any layer for the precision of their pixels.
+    """
+    aside = {id(part) for module in idle for part in module.modules()}
+    aside |= {id(part) for part in own.language_model.modules() if isinstance(part, nn.Embedding)}
+    aside.add(id(own.model.get_input_embeddings()))
+    device = own.device
     for module in own.model.modules():
-        if id(module) in inside:
-            continue
-        _stand_in(own, module)
-        lookup = type(module).forward is nn.Embedding.forward  # others multiply with their table
-        table: Any = module._parameters  # plain tensors are allowed here
-        for name, value in table.items():
-            # converting the whole vocabulary would take long: its rows are converted instead
-            if value is None or lookup:
-                continue
-            table[name] = value.detach().float() if value.is_floating_point() else value
-        for name, value in module._buffers.items():
-            if value is not None and value.is_floating_point():
-                module._buffers[name] = value.float()
-        if lookup:
-            module.register_forward_hook(lambda _, args, out: out.detach().float())
         config = getattr(module, "config", None)
         if "flash" in str(getattr(config, "_attn_implementation", "")):
             module.config = _Stock(config)
-    yield
+        _detach_from_storage(module)
+        if id(module) not in aside:
+            _stand_in(module, device)
+        table: Any = module._parameters  # plain tensors are allowed here
+        for name, value in table.items():
+            if value is not None and value.is_floating_point():
+                away = id(module) in aside
+                table[name] = _zeros(value, precision, device) if away else value.detach().to(precision)
+        for name, value in module._buffers.items():
+            if value is not None and value.is_floating_point():
+                module._buffers[name] = value.to(precision)
+
+
+def _zeros(value: Tensor, precision: torch.dtype, device: torch.device) -> Tensor:
+    place = device if value.device.type == "meta" else value.device
+    return torch.zeros((), dtype=precision, device=place).expand(value.shape)
 
 
 class _Stock:
@@ -165,18 +231,22 @@ class _Stock:
         return getattr(vars(self)["original"], name)
 
 
-def _stand_in(own: Adapter, module: nn.Module) -> None:
+def _stand_in(module: nn.Module, device: torch.device) -> None:
     """Random weights where the layer's own are quantised or are not in memory."""
     packed = packed_shape(module)
     if packed is not None:
-        module._parameters["weight"] = _random(packed, own.device)  # type: ignore[assignment]
+        module._parameters["weight"] = _random(packed, device)  # type: ignore[assignment]
         module.forward = lambda states: F.linear(states, module.weight, module._parameters.get("bias"))  # type: ignore[arg-type]
     for name, value in list(module._parameters.items()):
         if value is not None and value.device.type == "meta":
-            module._parameters[name] = _random(tuple(value.shape), own.device)  # type: ignore[assignment]
-            vars(module).pop("_hf_hook", None)
-            if "forward" in vars(module) and packed is None:
-                del module.forward
+            module._parameters[name] = _random(tuple(value.shape), device)  # type: ignore[assignment]
+
+
+def _detach_from_storage(module: nn.Module) -> None:
+    """Without accelerate's hook, which would load the weights of an offloaded layer."""
+    if any(value is not None and value.device.type == "meta" for value in module._parameters.values()):
+        vars(module).pop("_hf_hook", None)
+        vars(module).pop("forward", None)
 
 
 def _random(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -184,28 +254,44 @@ def _random(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return found.to(device)
 
 
-def _skip_equal_blocks(own: Adapter) -> None:
-    """Of every list of equal blocks outside the decoder, all but the first pass their input on."""
-    inside = {id(part) for part in own.language_model.modules()}
-    for module in own.model.modules():
+def _skip_equal_blocks(own: Adapter, rests: dict[str, Rest]) -> list[nn.Module]:
+    """Of every list of equal blocks outside the decoder, all but the first pass their input on; those are returned.
+
+    `rests` gets what the first block answers behind the stream. Where that is known already, the first one passes its
+    input on, too.
+    """
+    inside, skipped = {id(part) for part in own.language_model.modules()}, list[nn.Module]()
+    for name, module in own.model.named_modules():
         if isinstance(module, nn.ModuleList) and id(module) not in inside and len(module) > 2:
             kinds = {(type(block), *(part.shape for part in block.parameters())) for block in module}
             if len(kinds) == 1:
-                answers: list[Any] = []
-                module[0].register_forward_hook(lambda _, args, out, answers=answers: answers.append(out))
-                for block in list(module)[1:]:
-                    block.forward = _passing(answers)
+                first = 0 if name in rests else 1
+                if first:
+                    module[0].register_forward_hook(partial(_remember, name, rests), with_kwargs=True)
+                for block in list(module)[first:]:
+                    block.forward = partial(_pass_on, name, rests)
+                    skipped.append(block)
+    return skipped
 
 
-def _passing(answers: list[Any]) -> Callable[..., Any]:
+def _remember(
+    name: str, rests: dict[str, Rest], _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any
+) -> None:
+    stream = answer[0] if isinstance(answer, tuple) else answer
+    if stream.shape != _stream(args, kwargs).shape:
+        raise RuntimeError("The blocks of this list change the shape of what they get.")
+    rests[name] = answer[1:] if isinstance(answer, tuple) else None
+
+
+def _holds_tensors(rest: Rest) -> bool:
+    return any(isinstance(part, Tensor) for part in rest or ())
+
+
+def _pass_on(name: str, rests: dict[str, Rest], *args: Any, **kwargs: Any) -> Any:
     """A block's forward that answers with its input, in the form in which the first block has answered."""
+    stream, rest = _stream(args, kwargs), rests[name]
+    return stream if rest is None else (stream, *rest)
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        stream = args[0] if args else kwargs["hidden_states"]
-        first = answers[0]
-        shaped = first[0] if isinstance(first, tuple) else first
-        if shaped.shape != stream.shape:
-            raise RuntimeError("The blocks of this list change the shape of what they get.")
-        return (stream, *first[1:]) if isinstance(first, tuple) else stream
 
-    return forward
+def _stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    return torch.as_tensor(args[0] if args else kwargs["hidden_states"])

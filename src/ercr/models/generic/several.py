@@ -19,26 +19,23 @@ from ercr.image.pieces import Piece, together
 from ercr.models.base import Medium
 from ercr.models.generic.cells import Placement, Seen, place, pooled, seen
 from ercr.models.generic.charts import Readings, frame_size
+from ercr.models.generic.owners import Owners, Resampled
 
 _SAME = 0.25  # frames that a token's numbers may lie beside a whole frame
 _BESIDE = 0.4  # cells that the measurements of two slices may differ
 _UNLIKE = "the slices of its clips have different cells"
 
 
-def place_pieces(
-    owner: Tensor, strength: Tensor, found: Readings, length: int, media: Sequence[Medium]
-) -> Placement | None:
-    """The pieces and the positions of their cells, or None if one of them has none.
-
-    `owner` and `strength` are the position that each number reaches, and how much; the latter is read for clips only.
-    """
+def place_pieces(owners: Owners, found: Readings, media: Sequence[Medium]) -> Placement | None:
+    """The pieces and the positions of their cells, or None if one of them has none."""
+    owner, strength = owners.position.long(), owners.strength.double()  # the latter is read for clips only
     pieces, order = list[Piece](), list[Tensor]()
     for index, medium in enumerate(media):
         own = torch.where(found.piece == index, owner, -1)
         if isinstance(medium, LoadedClip):
-            placed = _clip(own, strength, found, length, medium)
+            placed = _clip(own, strength, found, owners, medium)
         else:
-            placed = _grid(seen(own, found.x, found.y, length), medium)
+            placed = _grid(seen(own, found.x, found.y, owners.length), medium, owners.resampled)
         if placed is None:
             return None
         piece, positions = placed
@@ -47,9 +44,9 @@ def place_pieces(
     return Placement(together(pieces), torch.cat(order))
 
 
-def _grid(tokens: Seen, medium: Medium) -> tuple[Piece, Tensor] | None:
+def _grid(tokens: Seen, medium: Medium, resampled: Resampled) -> tuple[Piece, Tensor] | None:
     width, height = frame_size(medium)
-    placed = place(tokens, (height, width))
+    placed = place(tokens, (height, width), resampled)
     if placed is None:
         return None
     assert isinstance(placed.geometry, Geometry), "tokens of one grid have one geometry"
@@ -57,9 +54,10 @@ def _grid(tokens: Seen, medium: Medium) -> tuple[Piece, Tensor] | None:
 
 
 def _clip(
-    owner: Tensor, strength: Tensor, found: Readings, length: int, clip: LoadedClip
+    owner: Tensor, strength: Tensor, found: Readings, owners: Owners, clip: LoadedClip
 ) -> tuple[Piece, Tensor] | None:
     """The slices of a clip: its tokens by the first and the last frame that their numbers show."""
+    length = owners.length
     on = (owner >= 0) & found.frame.isfinite()
     token, frame = owner[on], found.frame[on].round().clamp(0, len(clip.frames) - 1).long()
     if (found.frame[on] - frame).abs().max() > _SAME:
@@ -80,7 +78,7 @@ def _clip(
     x, y = (np.stack([getattr(one, name) for one in slices]) for name in ("x", "y"))
     if max(np.ptp(x, 0).max() / slices[0].width[0], np.ptp(y, 0).max() / slices[0].height[0]) > _BESIDE:
         raise UnsupportedModel(_UNLIKE)
-    placed = _grid(replace(slices[0], x=x.mean(0), y=y.mean(0)), clip)
+    placed = _grid(replace(slices[0], x=x.mean(0), y=y.mean(0)), clip, owners.resampled)
     if placed is None:
         return None
     piece, positions = placed

@@ -92,6 +92,8 @@ def test_what_cannot_be_read_is_raised_or_kept_in_its_place(load):
     found = list(explainer.explain_iter(images, PROMPT, method="cam", max_new_tokens=3, errors="keep", batch_size=2))
     assert [isinstance(one, ImageError | InputError) for one in found] == [False, False, True, False]
     same(found[3], explainer.explain(images[3], PROMPT, method="cam", max_new_tokens=3))
+    with pytest.raises(InputError, match="use explain for one"):
+        explainer.explain_iter("photo.jpg")
     with pytest.raises((ImageError, InputError), match="no such picture"):
         list(explainer.explain_iter(images, PROMPT, method="cam", max_new_tokens=3))
 

@@ -40,7 +40,8 @@ class AlbumWorker:
         self.parts = plan.parts(source)
         if run.threads is not None:
             torch.set_num_threads(run.threads)  # on a CPU the number of threads affects the last digits
-        run.claim(with_model(settings, explainer))
+        prepared_on = explainer.adapter.device.type if explainer.adapter.for_bulk.takes_device_pictures else "cpu"
+        run.claim({**with_model(settings, explainer), "image_device": prepared_on})
 
     def part(self, number: int, following: int | None = None) -> Done:
         """Compute a part and write it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
@@ -271,6 +272,8 @@ class Explainer:
         read a little ahead of the model. With `errors="keep"`, an image that cannot be read comes as its exception.
         """
         choose("errors", errors, "raise", "keep")
+        if isinstance(items, str | bytes | os.PathLike) or not isinstance(items, Iterable):
+            raise InputError(f"explain_iter takes a list of images, not {type(items).__name__}: use explain for one.")
         resolved, options = [resolve(method, **switches)], decoding(max_new_tokens, generation)
         jobs = (as_job(item, prompt) for item in items)
         extras = Extras(grounding=as_grounds(grounding))

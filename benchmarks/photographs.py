@@ -31,6 +31,7 @@ from ercr.models.base import Adapter
 from ercr.models.chat import as_messages
 from ercr.trace.compiled import Compiled
 
+_EAGER = 12  # photographs that are explained one by one in the plain mode
 _PUBLIC, _REENACTED = "TAM's public code", "TAM's public code, re-enacted"
 
 
@@ -68,7 +69,8 @@ def main() -> None:
         if mode == "compiled":
             adapter.compiled = Compiled(adapter)
         try:
-            for name, row in rows(bench, mode, same, found[-arguments.new :], alone=not arguments.bulk_only):
+            new = found[-arguments.new :][: None if mode == "compiled" else _EAGER]
+            for name, row in rows(bench, mode, same, new, alone=not arguments.bulk_only):
                 keep(name, row)
             said[mode] = _said(bench, arguments.profile and arguments.profile / f"profile-{mode}.txt")
         except Exception as error:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ class Graphs:
         self.active = device.type == "cuda"
         self._device = device
         self._pool: Any = None
+        self._alive: list[ref[Any]] = []  # the graphs of the pool
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
@@ -86,9 +88,11 @@ class Graphs:
             for _ in range(_WARMUP_RUNS):
                 function()
         torch.cuda.current_stream(self._device).wait_stream(stream)
-        if self._pool is None:
+        self._alive = [known for known in self._alive if known() is not None]
+        if not self._alive:  # a pool ends with the last of its graphs, and its handle must not be used again
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
+        self._alive.append(ref(graph))
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             function()
         return graph

@@ -21,7 +21,7 @@ from ercr.trace.greedy import greedy_token
 from ercr.trace.slots import Slots
 from ercr.trace.tokens import cut_answer
 
-_PLACES = 64  # lengths of slots are multiples of this
+_PLACES = 128  # lengths of slots are multiples of this
 _ALONE = 512  # places of a slot that is the only one, at least
 _ROOM = 64  # tokens that every answer has room for at first
 _TOKENS_PER_CHECK = 4  # tokens that are generated together: with graphs, ends are asked for in between

@@ -30,6 +30,10 @@ def evaluate(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an unfinished one is continued.")],
     model: ModelOption = None,
+    task: Annotated[
+        Literal["maps", "grounding"],
+        typer.Option(help="Score maps of methods, or whether each word was seen or guessed."),
+    ] = "maps",
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,6 +42,17 @@ def evaluate(
             show_default="cam,tam,ercr",
         ),
     ] = None,
+    signals: Annotated[
+        Literal["all", "own"],
+        typer.Option(help="For grounding: every signal, or only what `seen` is made of, in a third of the time."),
+    ] = "all",
+    names: Annotated[
+        int,
+        typer.Option(
+            help="For grounding: present things to ask about per picture, and as many absent ones of each kind: at "
+            "random, popular, and often together with what is there."
+        ),
+    ] = 2,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="One process, or workers of a Ray cluster.")
     ] = "local",
@@ -77,6 +92,8 @@ def evaluate(
 
     check_outputs([], as_json)
     disable_progress_bar()  # transformers' bar for loading weights would disturb our own
+    if task == "grounding" and methods:
+        raise InputError("The task grounding has no methods: omit --methods.")
     default = model_for_dataset(dataset)
     bar = Bar()
 
@@ -90,8 +107,11 @@ def evaluate(
             run = run_evaluation(
                 model or default.name,
                 dataset,
-                methods or ["cam,tam,ercr"],
+                [] if task == "grounding" and not methods else methods or ["cam,tam,ercr"],
                 out,
+                task=task,
+                signals=signals,
+                names=names,
                 engine=engine,
                 workers=workers,
                 batch_size=read_batch_size(batch_size),
@@ -198,6 +218,7 @@ def _summary(run: Run, seconds: float) -> dict[str, Any]:
         "model": settings["model"]["name"],
         "dataset": settings["dataset"],
         "protocol": settings["protocol"]["text"],
+        "task": run.task,
         "tagger": settings["tagger"],
         "figures": run.scores(),
         "failures": failures(failed),
@@ -212,12 +233,7 @@ def _percent(found: dict[str, float | None] | None) -> str:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
-    for method, scores in summary["figures"].items():
-        table.add_row(method, *(_percent(scores.get(name)) for name in _SHOWN))
-    results.print(table)
-    notes.print("Scores in percent; in parentheses the number of words.")
-    notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)
+    (_show_grounding if summary["task"] == "grounding" else _show_methods)(summary)
     for kind, count in summary["failures"].items():
         notes.print(f"{count} samples failed ({kind}); the column reason of their rows says why", markup=False)
     notes.print(
@@ -225,3 +241,32 @@ def _show(summary: dict[str, Any]) -> None:
         markup=False,
         soft_wrap=True,
     )
+
+
+def _show_grounding(summary: dict[str, Any]) -> None:
+    """How well `seen` and the best single signal tell what is there."""
+    words = Column("words", no_wrap=True)
+    table = Table(words, Column("seen, AUROC", justify="right"), Column("best single signal", justify="right"))
+    for group, found in summary["figures"].items():
+        if group == "verdicts":
+            continue
+        best = max((name for name in found if name != "seen"), key=lambda name: found[name]["auroc"]["value"] or 0)
+        table.add_row(group, _auroc(found["seen"]), f"{best} {_auroc(found[best])}")
+    results.print(table)
+    notes.print("Intervals are 95 %, over pictures. `ercr report` shows every signal.")
+
+
+def _auroc(found: dict[str, Any]) -> str:
+    score = found["auroc"]
+    if score["value"] is None:
+        return "–"
+    return f"{score['value']:.3f} ({score['low']:.3f}–{score['high']:.3f})" if score["low"] else f"{score['value']:.3f}"
+
+
+def _show_methods(summary: dict[str, Any]) -> None:
+    table = Table(Column("method", no_wrap=True), *(Column(name, justify="right") for name in _SHOWN.values()))
+    for method, scores in summary["figures"].items():
+        table.add_row(method, *(_percent(scores.get(name)) for name in _SHOWN))
+    results.print(table)
+    notes.print("Scores in percent; in parentheses the number of words.")
+    notes.print(f"protocol {summary['protocol']}, words tagged by {summary['tagger']}", markup=False)

@@ -15,6 +15,7 @@ from ercr.errors import InputError, choose
 from ercr.evaluate.job import Evaluation
 from ercr.evaluate.plan import Plan, from_options
 from ercr.evaluate.run import Run
+from ercr.evaluate.schema import schema_of
 from ercr.evaluate.work import Done, Work
 from ercr.explaining.sizes import BatchSize
 from ercr.methods.lists import split_methods
@@ -52,7 +53,7 @@ def evaluate(
     plan, samples = _plan(model, dataset, methods, options)
     if engine == "ray" and not isinstance(dataset, str):
         raise InputError("Ray workers load model and dataset themselves: give both by name.")
-    run = Run(Path(out))
+    run = Run(Path(out), schema_of(plan.task))
     carry_out(
         Evaluation(plan), model, samples, run, engine, workers, batch_size, retry_failed, begin, progress, say, moved
     )
@@ -111,7 +112,10 @@ def carry_out(
 def _plan(
     model: str | Explainer, dataset: str | Sequence[Sample], methods: str | Sequence[str], options: dict[str, Any]
 ) -> tuple[Plan, Sequence[Sample]]:
-    specs = split_methods([methods] if isinstance(methods, str) else methods)
+    about_maps = options.get("task", "maps") == "maps"
+    if not about_maps and methods:
+        raise InputError("The task grounding has no methods: omit them.")
+    specs = split_methods([methods] if isinstance(methods, str) else methods) if about_maps else []
     name = model if isinstance(model, str) else model.name
     spec = dataset if isinstance(dataset, str) else type(dataset).__name__
     plan = from_options({"model": name, "dataset": spec, "methods": tuple(specs), **options})

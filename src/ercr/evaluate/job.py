@@ -11,7 +11,7 @@ import pyarrow as pa
 from ercr.datasets.registry import open_dataset
 from ercr.datasets.sample import Sample
 from ercr.evaluate.plan import Plan
-from ercr.evaluate.schema import SCHEMA
+from ercr.evaluate.schema import schema_of
 from ercr.evaluate.worker import Worker, load_explainer
 from ercr.explaining.explainer import Explainer
 
@@ -21,8 +21,11 @@ class Evaluation:
     """The work of an evaluation."""
 
     plan: Plan
-    schema: pa.Schema = SCHEMA
     command: str = "ercr evaluate"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.plan.task)
 
     @property
     def source(self) -> str:
@@ -48,4 +51,8 @@ class Evaluation:
         return load_explainer(self.plan)
 
     def worker(self, explainer: Explainer, samples: Sequence[Sample], *rest: Any) -> Worker:
+        if self.plan.task == "grounding":
+            from ercr.evaluate.grounding import GroundingWorker
+
+            return GroundingWorker(explainer, samples, self.plan, *rest)
         return Worker(explainer, samples, self.plan, *rest)

@@ -45,16 +45,23 @@ class Plan:
     revision: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    task: str = "maps"  # or "grounding": whether each word was seen or guessed, instead of where maps lie
+    signals: str = "all"  # or "own": only what `seen` is made of, without the literature's, in a third of the time
+    names: int = 2  # of things that are there to ask about per picture, and as many absent ones of each kind
 
     def __post_init__(self) -> None:
         for spec in self.methods:
             resolve(spec)
         Protocol.parse(self.protocol)
+        choose("task", self.task, "maps", "grounding")
+        choose("signals", self.signals, "all", "own")
+        if self.task == "grounding" and (self.faithfulness != "off" or self.suppression or self.maps):
+            raise InputError("The task grounding scores no maps: omit faithfulness, suppression and maps.")
         choose("answers", self.answers, "generated", "references")
         choose("faithfulness", self.faithfulness, "table", "curve", "off")
         choose("baseline", self.baseline, "mean", "blur")
         choose("dtype", self.dtype, "auto", "float32", "bfloat16", "float16")
-        for name in ("max_new_tokens", "limit", "part_size"):
+        for name in ("max_new_tokens", "limit", "part_size", "names"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}.")
@@ -104,6 +111,7 @@ class Plan:
             "maps": self.maps,
             "part_size": self.part_size,
             "versions": versions(),
+            **({"task": self.task, "names": self.names, "signals": self.signals} if self.task == "grounding" else {}),
             **({"plugins": others} if others else {}),
         }
 

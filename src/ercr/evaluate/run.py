@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from ercr.errors import FileFormatError, InputError, OutputError
 from ercr.evaluate.row_files import as_table, checksum, record_path, write_tables
-from ercr.evaluate.schema import SCHEMA
+from ercr.evaluate.schema import SCHEMA, schema_of
 from ercr.evaluate.settings import FORMAT, as_bytes, differences, read_settings, with_checksum
 from ercr.files.folders import check_no_others, entries
 from ercr.files.writing import unfinished_name, write_new
@@ -50,6 +50,7 @@ class Run:
         run = cls(path)
         if not run.begun:
             raise FileFormatError(f"{run.path} is not the folder of an evaluation: it has no settings.json.")
+        run.schema = schema_of(run.task)
         return run
 
     # reading it
@@ -62,6 +63,11 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Everything that determined the rows."""
         return read_settings(self.path / _SETTINGS)
+
+    @property
+    def task(self) -> str:
+        """What was evaluated: `maps`, or `grounding`."""
+        return str(self.settings.get("task", "maps"))
 
     @property
     def threads(self) -> int | None:
@@ -95,8 +101,15 @@ class Run:
         found = [pq.read_table(path, columns=wanted) for path in self.sources()]
         return pa.concat_tables([self.schema.empty_table().select(wanted), *found])
 
-    def scores(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Obj-IoU, Func-IoU and the other scores of every method, pooled over the run."""
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Obj-IoU, Func-IoU and the other scores of every method, pooled over the run.
+
+        Of the task `grounding`: how well `seen` and every signal tell what is there, by kind of word.
+        """
+        if self.task == "grounding":
+            from ercr.evaluate.grounding_scores import scores as told_apart
+
+            return told_apart(self.table())
         from ercr.evaluate.scores import COLUMNS, scores
 
         return scores(self.table(COLUMNS), self.settings["budgets"])

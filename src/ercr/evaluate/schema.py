@@ -58,3 +58,37 @@ FAITHFULNESS = [
 MAP = [("map", pa.binary())]  # uint8 [rows, columns], with the option `maps`
 
 SCHEMA = pa.schema(SAMPLE + TOKEN + WORD + SUPPRESSION + FAITHFULNESS + MAP)
+
+# the task "grounding": one row per word of the model's own answer, and one per name that was asked about
+ASKED = [
+    ("index", pa.int32()),
+    ("sample", pa.string()),
+    ("status", pa.string()),  # "ok" or "failed"
+    ("reason", pa.string()),
+    # "own": of the model's answer; "name": of a given answer such as "A dog."; "given": of a reference caption
+    ("source", pa.string()),
+    ("answer", pa.string()),
+    ("text", pa.string()),  # the word or name
+    ("drawn", pa.string()),  # of a name: present, random, popular or together; of a caption: caption or other caption
+    ("there", pa.bool_()),  # whether its thing is in the picture; null for words that were not judged
+    ("by", pa.string()),  # what says so: mask, reference or neither
+    ("kind", pa.string()),  # noun, function or other
+    ("content", pa.bool_()),
+    ("word", pa.int32()),  # its place among the answer's words
+    ("words", pa.int32()),  # how many the answer has
+    ("repeated", pa.bool_()),  # whether prompt or answer had the word before
+    ("seen", pa.float64()),
+    ("verdict", pa.string()),
+]
+SIGNALS = (
+    *("log_probability", "entropy", "effect_text", "effect_grey", "effect_noise", "effect_other"),
+    *("lens_size", "lens_rank", "lens_probability", "lens_last_rank", "lens_last_probability", "internal_confidence"),
+    *("focus", "attention_1", "attention_2", "attention_3", "attention_4", "glsim"),
+    *("tam_peak", "tam_strength", "ercr_peak", "ercr_strength"),
+)
+GROUNDING = pa.schema([*ASKED, *((name, pa.float64()) for name in SIGNALS)])
+
+
+def schema_of(task: str | None) -> pa.Schema:
+    """The columns of a run's rows; runs of maps do not name their task."""
+    return GROUNDING if task == "grounding" else SCHEMA

@@ -142,16 +142,18 @@ class Explainer:
         generation: Generation | None = None,
         calibration: str | None = None,
         without: Sequence[str] = (TEXT,),
+        depths: Sequence[float] = (),
         turn: int | None = None,
         **switches: Any,
     ) -> Explanation:
         """Whether each word of an answer, the model's own or a given one, was seen in the image or guessed.
 
         The explanation's words have `grounding`. `without` names what stands instead of the image when the words are
-        read without it: nothing (`text`), which is weighed, or also `grey`, `black`, `noise`. `calibration` is the name
-        of one, or a JSON file; by default the packaged model's own, and `general` for other models.
+        read without it: nothing (`text`), which is weighed, or also `grey`, `black`, `noise`. `depths` are further
+        layers that the lens reads, as shares (0..1) of the decoder's depth. `calibration` is the name of one, or a JSON
+        file; by default the packaged model's own, and `general` for other models.
         """
-        grounds = Grounds(tuple(without), calibration)
+        grounds = Grounds(tuple(without), tuple(depths), calibration)
         options = {
             "max_new_tokens": max_new_tokens,
             "generation": generation,
@@ -312,7 +314,8 @@ class Explainer:
             job = Explained(ready.image, trace, chosen, settings, options, evidence, result, signals=measured)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
-        return Stream(self.adapter, ready.request, chosen, settings, options, finish, lens=grounds is not None)
+        lens = None if grounds is None else tuple(grounds.depths)
+        return Stream(self.adapter, ready.request, chosen, settings, options, finish, lens)
 
 
 def _shown(

@@ -16,7 +16,7 @@ from ercr.models.base import Adapter
 from ercr.trace import Trace, TraceRequest
 from ercr.trace.lens import Spelt, spelt
 from ercr.trace.without_picture import TEXT, without_picture
-from ercr.words.calibration import Calibration, calibration_for, find_calibration
+from ercr.words.calibration import Calibration
 from ercr.words.grounding import WITHOUT
 
 
@@ -24,16 +24,14 @@ from ercr.words.grounding import WITHOUT
 class Grounds:
     """How words are told apart: what stands instead of the picture, and the calibration (None: the model's own).
 
-    The text alone is weighed; further ones (grey, black, noise) cost a whole pass each and are reported.
+    The text alone is weighed; further ones (grey, black, noise) cost a whole pass each and are reported. `depths` are
+    further layers in which visual tokens are read, as shares of the decoder's depth: `lens_rank` and `lens_probability`
+    are the best over all layers, while the calibrations weigh the last one.
     """
 
     without: Sequence[str] = (TEXT,)
+    depths: Sequence[float] = ()
     calibration: Calibration | str | os.PathLike[str] | None = None
-
-    def resolved(self, model: str) -> Calibration:
-        if isinstance(self.calibration, Calibration):
-            return self.calibration
-        return calibration_for(model) if self.calibration is None else find_calibration(self.calibration)
 
 
 def as_grounds(grounding: bool | str | Grounds) -> Grounds | None:

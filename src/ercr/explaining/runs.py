@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from ercr.trace.flow import Flow, flows, packs
 from ercr.trace.grad_mode import each_without_gradients, without_gradients
 from ercr.trace.greedy import Generation
 from ercr.trace.record import SampleRun, assemble
+from ercr.words.calibration import Calibration, calibration_for, find_calibration
 from ercr.zoo import locate, packaged
 
 Chosen = tuple[Method, Settings]  # a method and its settings
@@ -180,7 +182,13 @@ class Runs:
 
     def measure(self, traces: Sequence[Trace], requests: Sequence[TraceRequest], grounds: Grounds) -> list[Measured]:
         """What tells seen words from guessed ones, for a batch of traces that kept states for it."""
-        return measure(self.adapter, traces, requests, grounds, grounds.resolved(self._known_name))
+        return measure(self.adapter, traces, requests, grounds, self.calibration(grounds.calibration))
+
+    def calibration(self, wanted: Calibration | str | os.PathLike[str] | None) -> Calibration:
+        """A calibration by name or from a file; by default this model's own, or the one for any model."""
+        if isinstance(wanted, Calibration):
+            return wanted
+        return calibration_for(self._known_name) if wanted is None else find_calibration(wanted)
 
     @property
     def _known_name(self) -> str:
@@ -350,7 +358,8 @@ def needs_cells(resolved: Sequence[Chosen]) -> bool:
 def _groups(resolved: Sequence[Chosen], extras: Extras) -> list[tuple[Needs, list[int]]]:
     """The runs that serve all methods, each with their numbers; the first keeps what grounding needs."""
     (first, members), *rest = _shared([method.needs(settings) for method, settings in resolved])
-    return [(replace(first, lens=extras.grounding is not None), members), *rest]
+    depths = None if extras.grounding is None else tuple(extras.grounding.depths)
+    return [(replace(first, lens=depths), members), *rest]
 
 
 def _shared(needs: Sequence[Needs]) -> list[tuple[Needs, list[int]]]:

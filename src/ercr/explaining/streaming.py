@@ -61,7 +61,7 @@ class Stream:
         settings: Settings,
         generation: Generation,
         finish: Finish,
-        lens: bool = False,
+        lens: tuple[float, ...] | None = None,
     ) -> None:
         self._adapter = adapter
         self._request = request
@@ -103,8 +103,7 @@ class Stream:
     @without_gradients
     def _views(self) -> tuple[Recorder, list[View]]:
         """The recorder of this stream, and the auxiliary views."""
-        layers = lens_layers(len(self._adapter.blocks)) if self._needs.lens else ()
-        recorder = Recorder(self._adapter, self._needs.layer, layers)
+        recorder = Recorder(self._adapter, self._needs.layer, lens_layers(self._adapter, self._needs.lens))
         views = auxiliary_views(self._adapter, [self._request], self._needs, recorder)[0]
         recorder.take_lens()  # those of the views
         return recorder, views
@@ -118,7 +117,7 @@ class Stream:
             visual = prepared.visual.to(layer.device)
             anchor = View(1.0, prepared.geometry, recorder.visual(layer[visual]))
             earlier = [states[0] for states in recorder.take_lens()]
-            seen = lens_states(recorder, earlier, norm, visual) if self._needs.lens else None
+            seen = None if self._needs.lens is None else lens_states(recorder, earlier, norm, visual)
             part = SampleRun(prepared, torch.tensor([token]), norm, (anchor, *views), lens=seen)
             trace = assemble(self._adapter, [part], self._needs)[0]
             trace.check()

@@ -84,7 +84,7 @@ class Pooled:
         if not names:
             return {}
         table = self._table(parts, self.images)
-        drawn = np.concatenate([draws @ table for draws in _draws(len(table), resamples, seed)])
+        drawn = np.concatenate([times @ table for times in draws(len(table), resamples, seed)])
         return {name: self._interval(name, parts, table, drawn) for name in names}
 
     def _interval(self, name: str, parts: list[str], table: Table, drawn: Table) -> Interval:
@@ -120,7 +120,7 @@ def compare_all(
         raise InputError("The two methods have no image in common, so they cannot be compared.")
     one, other = a._table(parts, common), b._table(parts, common)
     both = np.hstack([one, other])
-    drawn = np.concatenate([draws @ both for draws in _draws(len(both), resamples, seed)])
+    drawn = np.concatenate([times @ both for times in draws(len(both), resamples, seed)])
     moved = np.concatenate([swaps @ (other - one) for swaps in _swaps(len(one), resamples, seed)])
 
     def compared(name: str) -> Comparison:
@@ -172,7 +172,7 @@ def harmonic(one: Any, other: Any) -> Any:
     return np.where(total == 0, 0.0, 2 * one * other / np.where(total == 0, 1, total))
 
 
-def _draws(images: int, resamples: int, seed: int) -> Iterable[Table]:
+def draws(images: int, resamples: int = 2000, seed: int = 0) -> Iterable[Table]:
     """How often each image is drawn, [some resamples, images] at a time."""
     rng = np.random.default_rng(seed)
     for start in range(0, resamples, _AT_ONCE):

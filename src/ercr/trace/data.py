@@ -31,7 +31,9 @@ class Needs:
     replay: bool = False  # whether it needs a second pass for attention, gradients or states of blocks
     changed: bool = False  # whether it needs the words' probabilities under changed pictures
     cells: bool = True  # whether it needs visual tokens that have a place on the picture
-    lens: bool = False  # whether visual states of several layers are kept, to tell seen words from guessed ones
+    lens: tuple[float, ...] | None = (
+        None  # None, or whether the anchor's last states are kept, and those of these depths
+    )
 
     def together(self, other: Needs) -> Needs | None:
         """The needs of one run that serves both, or None if a single run cannot."""
@@ -49,7 +51,7 @@ class Needs:
             self.replay or other.replay,
             self.changed or other.changed,
             self.cells or other.cells,
-            self.lens or other.lens,
+            self.lens if other.lens is None else tuple(sorted({*(self.lens or ()), *other.lens})),
         )
 
 
@@ -174,7 +176,7 @@ class Trace:
     spell: Callable[[Tensor], list[str]] = field(repr=False)  # token strings after decoding and tokenising again
     inside: Replay | None = field(default=None, repr=False)
     beside: ChangedPictures | None = field(default=None, repr=False)
-    lens: Tensor | None = field(default=None, repr=False)  # [K, N, d] the anchor's visual states of some layers
+    lens: Tensor | None = field(default=None, repr=False)  # [K, N, d] visual states of some layers, the last one last
     # by kind of state: whether all numbers are finite
     finite: dict[str, Tensor] = field(default_factory=dict, repr=False)
 

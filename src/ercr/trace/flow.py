@@ -116,8 +116,8 @@ class Flow:
         run = read_answers(self.adapter, samples, answers, self._recorder)
         return [(answer, run.norm[row, run.offsets[row] :]) for row, answer in enumerate(answers)]
 
-    @staticmethod
-    def _run(sample: TraceRequest, views: Sequence[View], answer: Tensor, states: Tensor) -> SampleRun:
+    def _run(self, sample: TraceRequest, views: Sequence[View], answer: Tensor, states: Tensor) -> SampleRun:
         prepared = sample.prepared
         anchor = View(1.0, prepared.geometry, states[prepared.visual.to(states.device)])
-        return SampleRun(prepared, answer, states, (anchor, *views), media=sample.media)
+        lens = None if self.needs.lens is None else anchor.states[None]
+        return SampleRun(prepared, answer, states, (anchor, *views), media=sample.media, lens=lens)

@@ -17,15 +17,15 @@ from torch import Tensor
 from ercr.models.base import Adapter
 from ercr.trace.ranked import logits, vocabulary_size
 
-DEPTHS = (0.8, 0.9, 1.0)  # of the decoder; states there are read through the final norm
 _SAMPLE = 2048  # words that stand for the vocabulary
-_PLACES = 4  # visual tokens per word and layer at which all logits are computed
+_PLACES = 4  # visual tokens per word, layer and way of finding them, at which all logits are computed
 _AT_ONCE = 2**24  # logits in memory at once
 
 
-def lens_layers(depth: int) -> tuple[int, ...]:
-    """The layers that are read, counted as Hugging Face counts hidden_states; the last is behind the final norm."""
-    return tuple(dict.fromkeys(max(1, round(share * depth)) for share in DEPTHS))
+def lens_layers(adapter: Adapter, depths: Sequence[float] | None) -> list[int]:
+    """The layers before the last one at some depths (0..1) of the decoder, as Hugging Face counts hidden_states."""
+    count = len(adapter.blocks)
+    return sorted({max(1, round(depth * count)) for depth in depths or ()} - {count})
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class Spelt:
     size: Tensor  # highest logit in the last layer, in standard deviations of the vocabulary's from their mean
     probability: Tensor  # highest probability in the last layer
     rank: Tensor  # best rank there, from 1
-    best_probability: Tensor  # over all layers
+    best_probability: Tensor  # over all layers that were read
     best_rank: Tensor
     focus: Tensor  # 0..1: how far the best visual token stands out, after what the answer's words share was removed
 
 
+@torch.no_grad()
 def spelt(adapter: Adapter, states: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Spelt]:
     """For each sample the states [K, N, d] of its visual tokens behind the final norm, and the words' tokens [R]."""
     sample = _vocabulary_sample(adapter, states[0].device)
@@ -52,10 +53,10 @@ def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor) 
     rows = torch.cat([words, sample])
     found = adapter.adjust(_own_logits(adapter, wide, rows)).view(layers, count, -1)
     own, others = found[..., : len(words)], found[..., len(words) :]
-    likely = own - others.logsumexp(-1, keepdim=True)  # [K, N, R]
-    places = likely.topk(min(_PLACES, count), dim=1).indices  # [K, P, R]
-    rank, log_probability = _exactly(adapter, wide, own, places, words)
     spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
+    likely = own - others.logsumexp(-1, keepdim=True), (own - middle) / spread.clamp(min=1e-6)  # [K, N, R] each
+    places = torch.cat([one.topk(min(_PLACES, count), dim=1).indices for one in likely], dim=1)  # [K, 2 P, R]
+    rank, log_probability = _exactly(adapter, wide, own, places, words)
     return Spelt(
         size=((own[-1] - middle[-1]) / spread[-1].clamp(min=1e-6)).amax(0),
         probability=log_probability[-1].exp(),
@@ -77,31 +78,25 @@ def _exactly(adapter: Adapter, states: Tensor, own: Tensor, places: Tensor, word
     """Best rank [K, R] and highest log-probability [K, R] of each word over its places [K, P, R] in each layer."""
     layers, count, _ = own.shape
     flat = places + count * torch.arange(layers, device=places.device)[:, None, None]
+    mine = own.gather(1, places)  # [K, P, R]
     wanted, at = torch.unique(flat, return_inverse=True)
-    total = own.new_empty(len(wanted))
-    higher = own.new_empty(len(wanted), len(words))
-    mine = own.reshape(-1, len(words))[wanted]
+    rank, total = torch.empty_like(mine), own.new_empty(len(wanted))
     size = vocabulary_size(adapter)
     step = max(1, _AT_ONCE // size)
     for start in range(0, len(wanted), step):
-        part = slice(start, start + step)
-        every = adapter.adjust(logits(adapter, states[wanted[part]].to(_precision(adapter)))[:, :size].float())
-        total[part] = every.logsumexp(-1).to(total)
-        higher[part] = _ranks(every, mine[part].to(every)).to(higher)
-    rank, logs = higher[at], (mine - total[:, None])[at]  # [K, P, R, R]
-    each = torch.arange(len(words), device=rank.device)
-    return 1 + rank[..., each, each].amin(1), logs[..., each, each].amax(1)
+        part = wanted[start : start + step]
+        every = adapter.adjust(logits(adapter, states[part].to(_precision(adapter)))[:, :size].float())
+        total[start : start + step] = every.logsumexp(-1).to(total)
+        here = ((at >= start) & (at < start + step)).nonzero(as_tuple=True)
+        for pairs in zip(*(axis.split(step) for axis in here), strict=True):
+            higher = every[at[pairs] - start] > mine[pairs][:, None].to(every)
+            rank[pairs] = higher.sum(-1).to(rank)
+    return 1 + rank.amin(1), (mine - total[at]).amax(1)
 
 
 def _precision(adapter: Adapter) -> torch.dtype:
     weight: Tensor | None = getattr(adapter.head, "weight", None)
     return torch.float32 if weight is None or not weight.is_floating_point() else weight.dtype
-
-
-def _ranks(every: Tensor, mine: Tensor) -> Tensor:
-    """How many logits [M, V] lie above each of some values [M, R]; found in the sorted row, since words are several."""
-    ordered = every.sort(-1).values
-    return every.shape[-1] - torch.searchsorted(ordered, mine.contiguous(), right=True)
 
 
 def _focus(own: Tensor) -> Tensor:

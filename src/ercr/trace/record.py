@@ -44,7 +44,7 @@ def trace_samples(
         return [trace for sample in samples for trace in trace_samples(adapter, [sample], needs, generation)]
     if not samples[0].prepared.cells:
         return trace_without_cells(adapter, samples, needs, generation)
-    recorder = Recorder(adapter, needs.layer, lens_layers(len(adapter.blocks)) if needs.lens else ())
+    recorder = Recorder(adapter, needs.layer, lens_layers(adapter, needs.lens))
     if given[0]:
         run = read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
@@ -60,7 +60,9 @@ def trace_samples(
         states = run.norm[row, run.offsets[row] :]
         embeds = None if run.embeds is None or not needs.replay else run.embeds[row, run.offsets[row] :]
         at = run.offsets[row] + prepared.visual.to(run.norm.device)
-        seen = None if not needs.lens else lens_states(recorder, [layer[row] for layer in earlier], run.norm[row], at)
+        seen = None
+        if needs.lens is not None:
+            seen = lens_states(recorder, [layer[row] for layer in earlier], run.norm[row], at)
         parts.append(SampleRun(prepared, run.answers[row], states, (anchor, *views[row]), embeds, sample.media, seen))
     return assemble(adapter, parts, needs)
 

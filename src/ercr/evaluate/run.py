@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from ercr.errors import FileFormatError, InputError, OutputError
 from ercr.evaluate.row_files import as_table, checksum, record_path, write_tables
-from ercr.evaluate.schema import SCHEMA, schema_of
+from ercr.evaluate.schema import schema_of
 from ercr.evaluate.settings import FORMAT, as_bytes, differences, read_settings, with_checksum
 from ercr.files.folders import check_no_others, entries
 from ercr.files.writing import unfinished_name, write_new
@@ -36,12 +36,15 @@ class Run:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        schema: pa.Schema = SCHEMA,
+        schema: pa.Schema | None = None,
         command: str = "ercr evaluate",
         beside: Sequence[str] = (),
     ) -> None:
-        """`schema` has the columns of its rows, `command` writes it; `beside` are patterns of other names it writes."""
-        self.path, self.schema, self.command = Path(path), schema, command
+        """`schema` has the columns of its rows, if they are not those of an evaluation's task; `command` writes it.
+
+        `beside` are patterns of other names that it writes.
+        """
+        self.path, self._schema, self.command = Path(path), schema, command
         self._beside = re.compile("|".join(beside) or "(?!)")
 
     @classmethod
@@ -50,7 +53,6 @@ class Run:
         run = cls(path)
         if not run.begun:
             raise FileFormatError(f"{run.path} is not the folder of an evaluation: it has no settings.json.")
-        run.schema = schema_of(run.task)
         return run
 
     # reading it
@@ -67,7 +69,12 @@ class Run:
     @property
     def task(self) -> str:
         """What was evaluated: `maps`, or `grounding`."""
-        return str(self.settings.get("task", "maps"))
+        return str(self.settings.get("task", "maps")) if self.begun else "maps"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return schema_of(self.task) if self._schema is None else self._schema
 
     @property
     def threads(self) -> int | None:

@@ -12,7 +12,7 @@ PROMPT, ANSWER = "Describe this image.", "a dog and a cat on a sofa"
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "internvl"])
-@pytest.mark.parametrize("method", ["ercr", "ercr:context=tam,normalize=joint", "tam", "cam"])
+@pytest.mark.parametrize("method", ["ercr", "ercr:context=tam,normalize=joint", "contrast", "tam", "cam"])
 def test_a_candidates_map_is_that_of_the_answer_with_it(load, picture, family, method):
     explainer = load(family)
     found = explainer.explain(picture, PROMPT, answer=ANSWER, method=method, candidates=["umbrella"])

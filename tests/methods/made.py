@@ -16,6 +16,8 @@ from tests.methods import reference
 SIZE = (30, 40)  # height, width of the picture
 WHOLE = (0, 0, 40, 30)
 WIDTH, VOCABULARY = 5, 12  # of states; few words, so that some are said twice
+WORDS = ["a", "an", "dog", "dogs", "do", "umb", "umbrella", "dig", ".", "..", "A", ""]  # how the vocabulary is spelt
+SPELLING = torch.tensor([[ord(letter) for letter in word.lower().ljust(9, "\0")] for word in WORDS])
 
 
 def one(grid, box):
@@ -53,6 +55,7 @@ def trace(seed):
     rows[0], rows[1] = [0.7, 0, 0, 0, 0], 0
     context = rng.random(words) > 0.15
     lists = np.array([rng.permutation(VOCABULARY)[:6] for _ in range(words)])
+    matrix = torch.from_numpy(rows)
     text = TextRows(
         torch.from_numpy(context),
         torch.from_numpy(targets),
@@ -60,11 +63,12 @@ def trace(seed):
         torch.from_numpy(rng.normal(0, 1, (words, WIDTH))),
         torch.from_numpy(rng.normal(0, 1, (words, WIDTH))),
         torch.from_numpy(lists),
-        torch.zeros(words, 6),
-        torch.zeros(words),
+        torch.from_numpy(-np.sort(-rng.random((words, 6)))),
+        torch.from_numpy(np.log(rng.random(words))),
     )
-    unused = {"unembed": torch.zeros_like, "argmax": torch.zeros_like, "spell": list}
-    return Trace(torch.arange(words), 3, torch.arange(words), 3, text, tuple(views), VOCABULARY, **unused)
+    asked = {"unembed": lambda ids: matrix[ids], "spelling": lambda: SPELLING}
+    unused = {"argmax": torch.zeros_like, "spell": list}
+    return Trace(torch.arange(words), 3, torch.arange(words), 3, text, tuple(views), VOCABULARY, **asked, **unused)
 
 
 @cache
@@ -141,14 +145,18 @@ def spread(values, among):
     return np.where(among, 0 if flat else (values - low) / (high - low or 1), 0)
 
 
-def evidence(trace, settings):
+def logits(trace, view):
+    return view.states.numpy() @ trace.text.unembedding.numpy().T
+
+
+def evidence(trace, settings, logits=logits):
     """Recomposed maps, and those of each view alone."""
     anchor, rows = trace.views[0].geometry, trace.text.unembedding.numpy()
     views = [next(v for v in trace.views if v.scale == scale) for scale in settings.scales]
     shown = np.array([covered(v.geometry, anchor) for v in views])
     alone = np.zeros((len(views), len(rows), *anchor.grid))
     for at, view in enumerate(views):
-        scores = view.states.numpy() @ rows.T
+        scores = logits(trace, view)
         scores = np.clip(scores, 0, None) if settings.clip else scores
         for t in range(len(rows)):
             own = mosaic(scores[:, t], view.geometry)
@@ -167,9 +175,9 @@ def text_scores(trace):
     return np.clip(trace.text.unembedding.numpy() @ trace.text.read_states.numpy().T, 0, None)
 
 
-def ercr(trace, settings):
+def ercr(trace, settings, logits=logits):
     """Final maps, weights, fits and relevance of every word."""
-    maps, _ = evidence(trace, settings)
+    maps, _ = evidence(trace, settings, logits)
     valid, context = on_picture(trace.geometry), trace.text.context.numpy()
     targets, lists = trace.text.targets.tolist(), trace.text.top_ids[:, : settings.k].tolist()
     spelled = text_scores(trace)
@@ -200,9 +208,9 @@ def jointly(map_, valid, more):
     return np.where(valid, (map_ - low) / (high - low), 0) if high - low > 1e-6 * abs(high) else np.zeros_like(map_)
 
 
-def tam(trace, filtered=True):
-    rows, valid = trace.text.unembedding.numpy(), on_picture(trace.geometry)
-    scores = np.clip(rows @ trace.views[0].states.numpy().T, 0, None)
+def tam(trace, filtered=True, logits=logits):
+    valid = on_picture(trace.geometry)
+    scores = np.clip(logits(trace, trace.views[0]).T, 0, None)
     maps = np.array([mosaic(line, trace.geometry) for line in scores])
     targets, context, spelled = trace.text.targets.tolist(), trace.text.context.numpy(), text_scores(trace)
     out = []

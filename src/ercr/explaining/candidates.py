@@ -62,10 +62,14 @@ def _instead(
     """Maps [R, h, w] and strengths [R] of one token for each answer row, which stand behind the text's own rows."""
     text, first = trace.text, trace.prompts
     places = torch.arange(len(text.targets), device=text.targets.device)
+    rows, said = trace.unembed(tokens).to(text.unembedding), text.unembedding[first:]
+    # how much more probable it was than the token that was said, by their logits at the emitting position
+    ahead = (text.emit_states[first:].float() * (rows.float() - said.float())).sum(-1)
     instead = {
         "context": torch.zeros_like(text.context[first:]),
         "targets": tokens,
-        "unembedding": trace.unembed(tokens).to(text.unembedding),
+        "unembedding": rows,
+        "log_probabilities": (text.log_probabilities[first:] + ahead.to(text.log_probabilities)).clamp(max=0),
     }
     columns = {
         field.name: torch.cat([column, instead.get(field.name, column[first:])])

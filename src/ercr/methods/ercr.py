@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -90,17 +91,23 @@ def recompose(trace: Trace, tokens: slice, settings: ErcrSettings) -> Evidence:
 
     A cell that a view does not show (at scales above 1 on a fixed canvas) uses only the views that show it.
     """
+    views = [trace.view(scale) for scale in settings.scales]
+    rows = trace.text.unembedding[tokens].to(views[0].columns)
+    return put_together(trace, [visual_scores(view, rows, settings.clip) for view in views], settings)
+
+
+def put_together(trace: Trace, scores: Sequence[Tensor], settings: ErcrSettings) -> Evidence:
+    """The same from the scores [R, N] of each view's visual tokens, in the order of the settings' scales."""
     anchor, views = trace.geometry, [trace.view(scale) for scale in settings.scales]
     shown = tuple(view.geometry for view in views)
-    rows = trace.text.unembedding[tokens].to(views[0].columns)
-    warped = [read_at(view.geometry, anchor, visual_scores(view, rows, settings.clip)) for view in views]
-    stack, highest = stretched(torch.stack(warped), covered_cells(shown, anchor, rows.device))
+    stack = torch.stack([read_at(view.geometry, anchor, own) for view, own in zip(views, scores, strict=True)])
+    stack, highest = stretched(stack, covered_cells(shown, anchor, stack.device))
     # the anchor's own map, so that a page can show what the other views changed
     raw = {"raw": stack[settings.scales.index(1.0)]} if 1.0 in settings.scales and len(views) > 1 else {}
     if settings.aggregate == "max":
         return Evidence(stack.amax(0), raw, highest.amax((0, 2, 3)))
-    shares = _shares(shown, anchor, settings.weights, rows.device, stack.dtype)
-    given = _weights(settings.weights, len(views), rows.device, stack.dtype)
+    shares = _shares(shown, anchor, settings.weights, stack.device, stack.dtype)
+    given = _weights(settings.weights, len(views), stack.device, stack.dtype)
     return Evidence((stack * shares).sum(0), raw, (highest * given).sum((0, 2, 3)))
 
 
@@ -128,19 +135,28 @@ def _shares(
 
 def residualise_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
     """PCR (eqs. 10 to 18): subtract the fitted context map of the preceding words, clip at 0, filter."""
+    cleaned = subtract_context(trace, evidence, tokens, settings)
+    return replace(cleaned, maps=filtered(trace, cleaned.maps)) if settings.filter else cleaned
+
+
+def subtract_context(trace: Trace, evidence: Tensor, tokens: slice, settings: ErcrSettings) -> Result:
+    """The same without the filter."""
     maps = evidence[tokens]
     weights, relevance = context_weights(trace, tokens, settings)
     alpha, context = weighted_context(weights, evidence[: tokens.stop], settings.eps)
     residual, beta = residualise(maps, context, settings.eps)
     cleaned, size = residual.clamp(min=0), None
-    valid = valid_cells(trace.geometry, maps.device)
     if settings.normalize != "none":
+        valid = valid_cells(trace.geometry, maps.device)
         extra = _joint_scores(trace, tokens) if settings.normalize == "joint" else None
         size = cleaned.masked_fill(~valid, 0).amax((-2, -1))
         cleaned = normalise(cleaned, valid, extra)
-    if settings.filter:
-        cleaned = rank_gaussian(cleaned, sheets_of(trace.geometry)) * valid
     return Result(cleaned, alpha, beta, relevance, size)
+
+
+def filtered(trace: Trace, maps: Tensor) -> Tensor:
+    """Maps after the rank Gaussian filter, 0 outside the valid cells."""
+    return rank_gaussian(maps, sheets_of(trace.geometry)) * valid_cells(trace.geometry, maps.device)
 
 
 def context_weights(trace: Trace, tokens: slice, settings: ErcrSettings) -> tuple[Tensor, Tensor | None]:

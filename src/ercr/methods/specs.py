@@ -29,7 +29,7 @@ NAMES = {
     "ercr": ("ERCR", "Logit"),
 }
 # methods beside the paper's, with a name and a family
-OTHERS = {"occlusion": ("Occlusion", "Perturbation")}
+OTHERS = {"contrast": ("Contrast", "Logit"), "occlusion": ("Occlusion", "Perturbation")}
 # the ablation's rows: how views are recomposed (None: one view) and what context is subtracted
 ABLATION = {
     (None, None): ("Baseline", "ercr:views=1,context=none"),

@@ -30,7 +30,7 @@ def _evidence(trace: Trace, tokens: slice, settings: TamSettings) -> Evidence:
     return Evidence(activation_maps(trace, trace.anchor, tokens))
 
 
-def _refine(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings) -> Result:
+def remove_interference(trace: Trace, evidence: Tensor, tokens: slice, settings: TamSettings) -> Result:
     maps = evidence[tokens]
     if settings.compat:
         # the highest logit of the map stands for the scale, which the public code does not keep
@@ -55,7 +55,7 @@ register(
         settings=TamSettings,
         needs=lambda settings: Needs(layer=settings.layer),
         evidence=_evidence,
-        refine=_refine,
+        refine=remove_interference,
         reads="visual and text states of the last block",
         streams=lambda settings: not settings.compat,
     )

@@ -317,6 +317,13 @@ class Adapter(ABC):
         plain = torch.ones(count, dtype=torch.bool).index_fill(0, special, False)
         return plain.to(self.device)
 
+    @cached_property
+    def letters(self) -> Tensor:
+        """How every token is spelt [V, letters], on the model's device; made when it is asked for."""
+        from ercr.models.letters import letters
+
+        return letters(self.tokenizer, self.vocabulary).to(self.device)
+
     @property
     def image_backend(self) -> str:
         """The library that resizes images; results differ slightly between libraries."""

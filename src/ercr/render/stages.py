@@ -83,12 +83,16 @@ def _differ(maps: Floats, others: Floats) -> bool:
 
 
 _CONTEXT = "What was taken away: the earlier words’ maps, weighted by α and fitted by β. Those words are underlined."
-_RESULTS = {"ercr": "ERCR", "tam": "TAM"}
+_RESULTS = {"contrast": "Contrast", "ercr": "ERCR", "tam": "TAM"}
 _NAMES = {
     "raw": ("Raw", "Maps as read from the model."),
     "evidence": ("Evidence", "Maps before anything was subtracted."),
 }
 _BY_METHOD = {
+    ("contrast", "evidence"): (
+        "ER above rivals",
+        "Evidence of all views combined, counted from where the word’s rivals stand; nothing subtracted yet.",
+    ),
     ("ercr", "evidence"): ("ER", "Evidence of all views combined; nothing subtracted yet."),
     ("tam", "evidence"): ("Logit lens", "How strongly each visual token spells the word; nothing subtracted yet."),
 }

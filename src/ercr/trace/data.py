@@ -179,6 +179,7 @@ class Trace:
     lens: Tensor | None = field(default=None, repr=False)  # [K, N, d] visual states of some layers, the last one last
     # by kind of state: whether all numbers are finite
     finite: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    spelling: Callable[[], Tensor] | None = field(default=None, repr=False)  # letters of every token [V, letters]
 
     def check(self, finite: dict[str, bool] | None = None) -> None:
         """Refuse states with NaN or infinity; `finite` are the flags if they are on the CPU already."""
@@ -200,6 +201,12 @@ class Trace:
         """The same words under changed pictures, for methods whose needs ask for it."""
         assert self.beside is not None, "a method that changes the picture must ask for it: Needs(changed=True)"
         return self.beside
+
+    @property
+    def letters(self) -> Tensor:
+        """How every token of the vocabulary is spelt [V, letters]: `ercr.models.letters`."""
+        assert self.spelling is not None, "a trace of a model's run knows its tokens"
+        return self.spelling()
 
     @property
     def anchor(self) -> View:

@@ -264,6 +264,7 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
         unembed=lambda wanted: adapter.unembedding_rows(wanted).to(device),
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: retokenise(adapter, wanted),
+        spelling=lambda: adapter.letters,
         inside=inside,
         beside=changed,
         lens=part.lens,

@@ -154,11 +154,13 @@ def test_sources_are_what_people_have(folder, tmp_path):
 def test_what_cannot_be_done_is_said_in_one_sentence(load, folder, tmp_path):
     explainer = load("qwen2_vl")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "none.txt").write_text("# nothing yet")
     (tmp_path / "no.jsonl").write_text('{"words": 1}\n')
     cases = [
         (InputError, "no pictures", str(tmp_path / "empty"), {}),
         (InputError, "There is no file or folder", str(tmp_path / "none"), {}),
         (InputError, "No picture matches", str(tmp_path / "*.png"), {}),
+        (InputError, "no pictures", str(tmp_path / "none.txt"), {}),
         (InputError, "name it 'image'", str(tmp_path / "no.jsonl"), {}),
         (InputError, "no option 'colour'", str(folder), {"colour": 1}),
         (InputError, "Ray", str(folder), {"workers": 2}),

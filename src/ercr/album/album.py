@@ -100,6 +100,8 @@ def explain_files(
     plan = AlbumPlan(model=name, source=spec, **options)
     job, run = AlbumJob(plan), _run(out)
     pictures = job.open() if isinstance(source, str) else source
+    if not len(pictures):
+        raise InputError(f"There are no pictures in {spec}.")
     carry_out(job, model, pictures, run, engine, workers, batch_size, retry_failed, begin, progress, say, moved)
     album = Album(out)
     if plan.pages:

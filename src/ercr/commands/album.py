@@ -8,7 +8,7 @@ from typing import Any
 
 from ercr.commands.evaluate import Bar, read_batch_size
 from ercr.commands.options import check_device, choose_model
-from ercr.commands.output import check_outputs, emit_data, notes, results, say
+from ercr.commands.output import SUFFIXES, check_outputs, emit_data, notes, results, say
 from ercr.errors import InputError, require
 from ercr.zoo.defaults import default_model
 
@@ -34,7 +34,7 @@ def explain_many(
 
     check_outputs([], as_json)
     check_device(options["device"])
-    if len(out) != 1:
+    if len(out) != 1 or out[0].suffix.lower() in SUFFIXES:
         raise InputError("Many pictures are explained into one folder: give it as --out RUN.")
     disable_progress_bar()  # transformers' bar for loading weights would disturb our own
     default, bar = default_model(), Bar("pictures", "explained")

@@ -14,6 +14,7 @@ import json
 import pstats
 import statistics
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -63,27 +64,37 @@ def main() -> None:
     found = _pictures(arguments)
     bench = Photographs(explainer, found[: arguments.count], arguments.tokens)
     same = [bench.pictures[0].resize((640, 480)) for _ in range(arguments.count)]
-    _alone(bench, arguments, keep)
+    attempt(keep, "rows without batches", lambda: _alone(bench, arguments, keep))
     said: dict[str, list[str]] = {}
     for mode in arguments.modes.split(","):
         if mode == "compiled":
             adapter.compiled = Compiled(adapter)
-        try:
-            new = found[-arguments.new :][: None if mode == "compiled" else _EAGER]
-            for name, row in rows(bench, mode, same, new, alone=not arguments.bulk_only):
-                keep(name, row)
-            said[mode] = _said(bench, arguments.profile and arguments.profile / f"profile-{mode}.txt")
-        except Exception as error:
-            keep(f"failed, {mode}", repr(error))
-            raise
+        new = found[-arguments.new :][: None if mode == "compiled" else _EAGER]
+        for name, measure in rows(bench, mode, same, new, alone=not arguments.bulk_only):
+            attempt(keep, name, measure)
+        profile = arguments.profile and arguments.profile / f"profile-{mode}.txt"
+        attempt(keep, f"answers, {mode}", lambda mode=mode, to=profile: said.update({mode: _said(bench, to)}))
     if len(said) > 1:
         keep("equal answers", sum(a == b for a, b in zip(*said.values(), strict=True)))
     if not arguments.bulk_only:
-        keep("a token, compiled", {"seconds": bench.per_token(), "weights": weights_seconds(adapter)})
-    if arguments.growth:
-        keep("growth", growth(bench, arguments.count))
+        read = weights_seconds(adapter)
+        attempt(keep, "a token, compiled", lambda: {"seconds": bench.per_token(), "weights": read})
     if arguments.memory:
-        keep("memory", memory_level(bench, arguments.memory))
+        attempt(keep, "memory", lambda: memory_level(bench, arguments.memory))
+    if arguments.growth:
+        attempt(keep, "growth", lambda: growth(bench, arguments.count))
+
+
+def attempt(keep: Callable[[str, Any], None], name: str, measure: Callable[[], Any]) -> None:
+    """Measure a row; one that fails is written as such, and the others go on."""
+    try:
+        row = measure()
+    except Exception as error:
+        traceback.print_exc()
+        keep(f"failed: {name}", repr(error))
+    else:
+        if row is not None:
+            keep(name, row)
 
 
 def _said(bench: Photographs, profile: Path | None) -> list[str]:

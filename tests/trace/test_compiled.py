@@ -14,6 +14,8 @@ from ercr.trace import compiled, speaking
 from ercr.trace.graphs import Graphs
 from tests.explaining.test_bulk import PROMPT, pictures, same
 
+RUN, CAPTURE = Graphs.run, Graphs.capture
+
 
 class Replayed:
     """Stands for a captured graph: what was captured runs again."""
@@ -90,6 +92,23 @@ def test_slots_and_answers_grow_while_others_speak(captured, load, monkeypatch):
         expected = load("qwen2_vl").explain(image, prompt, **options)
         assert other.text == expected.text
         np.testing.assert_allclose(other.maps, expected.maps, atol=1e-5)
+
+
+def test_a_pass_that_cannot_be_captured_runs_as_it_is(captured, load, monkeypatch):
+    explainer, _ = captured("qwen2_vl")
+
+    def refused(self, function):
+        function()
+        raise RuntimeError("not permitted while capturing")
+
+    monkeypatch.setattr(Graphs, "run", RUN)
+    monkeypatch.setattr(Graphs, "capture", CAPTURE)
+    monkeypatch.setattr(Graphs, "_capture", refused)
+    image = pictures()[0]
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        found = [explainer.explain(image, PROMPT, max_new_tokens=7) for _ in range(2)]
+    for one in found:
+        same(load("qwen2_vl").explain(image, PROMPT, max_new_tokens=7), one)
 
 
 def test_a_prompt_without_room_for_its_answer_is_refused_when_compiled(captured):

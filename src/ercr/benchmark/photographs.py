@@ -158,14 +158,17 @@ def weights_seconds(adapter: Adapter, bandwidth: float = 4.3e12) -> float:
 
 def rows(
     bench: Photographs, mode: str, same: Sequence[Image.Image], new: Sequence[Image.Image], alone: bool = True
-) -> Iterator[tuple[str, Row]]:
-    """The rows of one mode, `eager` or `compiled`: mixed sizes, one size, and pictures one at a time."""
+) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """The rows of one mode, `eager` or `compiled`, each measured by a call: mixed sizes, one size, one at a time."""
     distinct = len({image.size for image in bench.pictures})
-    yield f"bulk, {len(bench.pictures)} photographs of {distinct} sizes, {mode}", bench.bulk(bench.pictures)
-    yield f"bulk, {len(same)} pictures of one size, {mode}", bench.bulk(same)
+    yield (
+        f"bulk, {len(bench.pictures)} photographs of {distinct} sizes, {mode}",
+        partial(bench.bulk, bench.pictures),
+    )
+    yield f"bulk, {len(same)} pictures of one size, {mode}", partial(bench.bulk, same)
     if alone:
-        yield f"one by one, {len(new)} photographs, {mode}", bench.one_by_one(new)
-        yield f"one picture again and again, {mode}", bench.again()
+        yield f"one by one, {len(new)} photographs, {mode}", partial(bench.one_by_one, new)
+        yield f"one picture again and again, {mode}", bench.again
 
 
 def growth(bench: Photographs, count: int = 96) -> Document:

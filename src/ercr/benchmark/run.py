@@ -123,7 +123,8 @@ def _photographs(document: Document, shown: Photographs, wanted: Wanted, mode: s
     own = Photographs(shown.explainer, shown.pictures[: wanted.photographs], shown.tokens)
     same = [own.pictures[0]] * wanted.photographs
     say(f"photographs, {mode}")
-    for name, row in photograph_rows(own, mode, same, shown.pictures[wanted.photographs :]):
+    for name, measure in photograph_rows(own, mode, same, shown.pictures[wanted.photographs :]):
+        row = measure()
         document["photographs"].append({"name": name, "mode": mode, **row, "over_public": baseline / row["seconds"]})
 
 

@@ -8,6 +8,7 @@ graph is copied before another one runs.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -17,9 +18,16 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from ercr.errors import Cancelled
+from ercr.trace.memory import out_of_memory
+
 _MAX_CAPTURED = 32  # captured passes in the cache; the least recently used is dropped
 _capturing = threading.Lock()  # one capture at a time per process; other threads may run passes meanwhile
 _WARMUP_RUNS = 1  # runs before a capture, so that kernels are compiled and libraries choose their workspaces
+
+
+class CaptureFailed(Exception):
+    """A pass could not be captured; it runs as it is."""
 
 
 class Graph(Protocol):
@@ -44,6 +52,7 @@ class Graphs:
         self._device = device
         self._pool: Any = None
         self._alive: list[ref[Any]] = []  # the graphs of the pool
+        self._refused: set[Hashable] = set()  # keys of passes that could not be captured
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
 
     def run(
@@ -63,9 +72,15 @@ class Graphs:
                 known.inputs[name].copy_(value, non_blocking=True)
             known.graph.replay()
             return known.output.clone()
+        if key in self._refused:
+            return function(**inputs)
         static = {name: value.clone() for name, value in inputs.items()}
         output: list[Tensor] = []
-        graph = self.capture(lambda: output.append(function(**static)))
+        try:
+            graph = self.capture(lambda: output.append(function(**static)))
+        except CaptureFailed:
+            self._refused.add(key)
+            return function(**inputs)
         self._captured[key] = _Captured(graph, static, output[-1], keep)
         while len(self._captured) > _MAX_CAPTURED:
             self._captured.popitem(last=False)
@@ -77,9 +92,18 @@ class Graphs:
         self._captured.clear()
 
     def capture(self, function: Callable[[], object]) -> Graph:
-        """A CUDA graph of the function, which also runs a few times before the capture."""
+        """A CUDA graph of the function, which also runs before the capture; `CaptureFailed` if it cannot be captured.
+
+        A lack of memory is not such a failure: a smaller batch may do.
+        """
         with _capturing:
-            return self._capture(function)
+            try:
+                return self._capture(function)
+            except Exception as error:
+                if out_of_memory(error) or isinstance(error, Cancelled):
+                    raise
+                warnings.warn(f"A pass runs without a CUDA graph, which is slower: {error}", stacklevel=2)
+                raise CaptureFailed from error
 
     def _capture(self, function: Callable[[], object]) -> Graph:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from ercr.errors import InputError
 from ercr.image.sending import sent
 from ercr.models.base import Adapter, Batch
 from ercr.trace.cancel import check
-from ercr.trace.graphs import Graph, Graphs
+from ercr.trace.graphs import CaptureFailed, Graph, Graphs
 from ercr.trace.greedy import greedy_token
 from ercr.trace.slots import Slots
 from ercr.trace.tokens import cut_answer
@@ -197,6 +197,7 @@ class Speaking:
             rows = min(self.rows, speaking if speaking <= _FEW else -(-speaking // _FEW) * _FEW)
             if rows not in self._captured:
                 self._capture(rows)
+        if self._graphs.active:
             self._captured[rows].replay()
         else:
             used = max(len(speaker.prompt) + speaker.count for speaker in self._speakers)
@@ -217,7 +218,10 @@ class Speaking:
             self._count.clamp_(max=self._room - 2)
             self._step(rows, length)
 
-        self._captured[rows] = self._graphs.capture(step)
+        try:
+            self._captured[rows] = self._graphs.capture(step)
+        except CaptureFailed:
+            self._graphs.active = False
         for buffer, values in zip(changing, before, strict=True):
             buffer[:rows] = values
 

@@ -9,6 +9,7 @@ With Ray it is a worker that is killed, and the run goes on. Pictures are crops 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import json
 import multiprocessing
@@ -28,6 +29,7 @@ from ercr.commands.cli import main as command
 from tests.evaluate.test_cluster import workers_of
 
 _PATIENCE = 900  # seconds
+_ENDS_WITH_PARENT = 1  # of prctl
 
 
 def main() -> None:
@@ -83,6 +85,7 @@ def begin(words: list[str]) -> Any:
 
 
 def _run(words: list[str]) -> None:
+    ctypes.CDLL(None).prctl(_ENDS_WITH_PARENT, signal.SIGKILL)  # if this script is stopped (Linux)
     sys.argv = ["ercr", *words]
     command()
 

@@ -81,7 +81,7 @@ class Planner(IterableDataset):  # type: ignore[type-arg]
         packed = pack(layouts, [self._styles(rng) for _ in layouts], len(PICTOGRAMS))
         text, labels = self._words(rng, [caption for _, caption in plans], questions)
         scale = rng.choice((*[1.0] * 6, 0.75, 0.5, rng.uniform(0.45, 1.0)))
-        return Batch(packed, *_facts(layouts), text, labels, scale)
+        return Batch(packed, *facts_of(layouts), text, labels, scale)
 
     def _styles(self, rng: random.Random) -> list[int]:
         one = rng.randrange(self.styles)
@@ -109,7 +109,7 @@ def _crowded(layout: Layout) -> bool:
     return len(nouns) > 3 or len(set(nouns)) < len(nouns)
 
 
-def _facts(layouts: list[Layout]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def facts_of(layouts: list[Layout]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Noun, count and tint of every object, and the background's colour."""
     noun = np.full((len(layouts), MOST), -1, np.int64)
     count = np.zeros((len(layouts), MOST), np.int64)

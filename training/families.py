@@ -35,7 +35,8 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}IMAGE{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}"
+    "{% if part['type'] == 'image' %}IMAGE{% elif part['type'] == 'video' %}VIDEO"
+    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -155,7 +156,9 @@ class Qwen2VL(Family):
         lead="",
         end="<|im_end|>",
         pad="<|endoftext|>",
-        template=_CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
+        template=_CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>").replace(
+            "VIDEO", "<|vision_start|><|video_pad|><|vision_end|>"
+        ),
         named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
     )
 
@@ -188,8 +191,18 @@ class Qwen2VL(Family):
         return Seen(pixels, _flat(maps), _centres(rows, columns, maps.device), (rows, columns))
 
     def _patches(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        x = self._cut(x, rows, columns)[:, :, :, :, :, :, None].expand(-1, -1, -1, -1, -1, -1, 2, -1, -1)
+        return x.reshape(len(x), rows * columns * self.merge**2, -1)
+
+    def _cut(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        """Pictures as patches [B, rows, columns, merge, merge, 3, patch, patch]."""
         x = x.reshape(len(x), 3, rows, self.merge, self.patch, columns, self.merge, self.patch)
-        x = x.permute(0, 2, 5, 3, 6, 1, 4, 7)[:, :, :, :, :, :, None].expand(-1, -1, -1, -1, -1, -1, 2, -1, -1)
+        return x.permute(0, 2, 5, 3, 6, 1, 4, 7)
+
+    def patches_of_clips(self, frames: Tensor, rows: int, columns: int, together: int) -> Tensor:
+        """Frames [B * together, 3, H, W] as patches of so many frames together [B, patches, values]."""
+        x = self._cut(self.normalize(frames), rows, columns)
+        x = x.unflatten(0, (-1, together)).movedim(1, 6)
         return x.reshape(len(x), rows * columns * self.merge**2, -1)
 
     def see(self, model: Any, seen: Seen) -> Tensor:
@@ -297,7 +310,7 @@ class InternVL(Family):
         lead="",
         end="<|im_end|>",
         pad="<|endoftext|>",
-        template=_CHATML.replace("IMAGE", "<IMG_CONTEXT>\n"),
+        template=_CHATML.replace("IMAGE", "<IMG_CONTEXT>\n").replace("VIDEO", "<video>\n"),
         named={
             "start_image_token": "<img>",
             "end_image_token": "</img>",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,28 +35,30 @@ class Stage:
 
 
 STAGES = (Stage("A", 0.18, 1.5e-3, 0.7), Stage("B", 0.34, 1.2e-3, 0.6), Stage("C", 0.48, 1e-3, 0.01))
-_READABLE = 0.3  # what is left of the dense loss's weight halfway through stage C
-_LENS = 0.15  # weight of the lens loss in every stage
-_CONTENT = 2.5  # weight of nouns and numbers in the caption's loss: what a caption can get wrong
-_FINE = 4  # samples along each side of a cell when its content is counted
+READABLE = 0.3  # what is left of the dense loss's weight halfway through stage C
+LENS = 0.15  # weight of the lens loss in every stage
+CONTENT = 2.5  # weight of nouns and numbers in the caption's loss: what a caption can get wrong
+FINE = 4  # samples along each side of a cell when its content is counted
 
 
-def where(progress: float) -> tuple[int, float]:
+def where(progress: float, stages: Sequence[Stage] = STAGES) -> tuple[int, float]:
     """Stage number and how far into it, from the share of the whole time that is spent."""
-    for number, stage in enumerate(STAGES):
-        if progress < stage.share or number == len(STAGES) - 1:
+    for number, stage in enumerate(stages):
+        if progress < stage.share or number == len(stages) - 1:
             return number, min(progress / stage.share, 1.0)
         progress -= stage.share
     raise AssertionError
 
 
-def last_stage(progress: float) -> float:
+def last_stage(progress: float, stages: Sequence[Stage] = STAGES) -> float:
     """The same progress, counted within the last stage alone."""
-    return 1 - STAGES[-1].share * (1 - progress)
+    return 1 - stages[-1].share * (1 - progress)
 
 
 class Trainer:
     """A model, its optimiser and the tables it is taught from."""
+
+    stages: Sequence[Stage] = STAGES
 
     def __init__(
         self,
@@ -105,9 +108,9 @@ class Trainer:
         inside = batch.scale if canvas else 1.0
         packed = packed if plain else bend(packed, batch.tint >= 0)
         packed = replace(packed, place=packed.place * torch.tensor([1 / inside, 1 / inside, 1], device=self.device))
-        coarse = replace(packed, width=columns * _FINE, height=rows * _FINE)
+        coarse = replace(packed, width=columns * FINE, height=rows * FINE)
         maps = torch.cat([visible(coarse, self.small).float(), self._content(coarse, inside, torch.float32)], 1)
-        maps = F.avg_pool2d(maps, _FINE)
+        maps = F.avg_pool2d(maps, FINE)
         if self.stage == 0:
             return self.family.look(None, maps)
         fine = replace(packed, width=columns * self.family.cell, height=rows * self.family.cell)
@@ -137,9 +140,9 @@ class Trainer:
         hidden = language(self.model, embeds, positions)
         start, stop = len(self.before), len(self.before) + visual.shape[1]
         logits = self.model.lm_head(hidden[:, stop - 1 : -1])
-        caption = F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten(), self.symbols.emphasis(_CONTENT))
+        caption = F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten(), self.symbols.emphasis(CONTENT))
         lens = lens_loss(self.symbols, self.table, hidden[:, start:stop], batch, seen)
-        return {"caption": caption, "lens": _LENS * lens}
+        return {"caption": caption, "lens": LENS * lens}
 
     def losses(self, batch: Batch, into: float) -> dict[str, Tensor]:
         with torch.no_grad():
@@ -148,7 +151,7 @@ class Trainer:
         if self.stage > 0:
             visual = self.family.see(self.model, seen)
             dense = dense_loss(self.symbols, self.table, visual, batch, seen)
-            found["dense"] = dense if self.stage == 1 else max(_READABLE, 1 - 2 * into) * dense
+            found["dense"] = dense if self.stage == 1 else max(READABLE, 1 - 2 * into) * dense
         if self.stage < 2:
             rough = self.stage > 0 or into > 0.5
             visual = self.symbols.write(self.table, batch, seen, rough).to(self.table.dtype)
@@ -156,10 +159,10 @@ class Trainer:
 
     def advance(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """One step of learning; returns its losses."""
-        number, into = where(progress)
+        number, into = where(progress, self.stages)
         if number != self.stage:
             self.enter(number)
-        stage = STAGES[number]
+        stage = self.stages[number]
         rate = stage.floor + (1 - stage.floor) * 0.5 * (1 + math.cos(math.pi * into))
         for group in self.optimizer.param_groups:
             group["lr"] = stage.peak * rate * min(1.0, (self.step + 1) / 100)

@@ -13,13 +13,14 @@ from ercr.models.loading import wrap_model
 
 _CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
-    "{% if c['type'] == 'image' %}IMAGE{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if c['type'] == 'image' %}IMAGE{% elif c['type'] == 'video' %}VIDEO{% else %}{{ c['text'] }}{% endif %}"
+    "{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 Parts = tuple[Any, Any, Any]  # configuration, tokenizer, image processor
 
 
-def tokenizer(image: str, wrapped: str, named: dict[str, str]) -> Any:
+def tokenizer(image: str, wrapped: str, named: dict[str, str], clip: str = "") -> Any:
     """A byte-level tokenizer without merges: each letter is one token, which does not affect the measurements."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -34,7 +35,7 @@ def tokenizer(image: str, wrapped: str, named: dict[str, str]) -> Any:
         tokenizer_object=bytes_,
         pad_token="<pad>",
         eos_token="<|im_end|>",
-        chat_template=_CHAT.replace("IMAGE", wrapped),
+        chat_template=_CHAT.replace("IMAGE", wrapped).replace("VIDEO", clip),
         padding_side="left",
         extra_special_tokens=named,
     )
@@ -51,8 +52,9 @@ def _pictures(name: str, **options: Any) -> Any:
 def _qwen2_vl(text: dict[str, Any], tied: bool) -> Parts:
     from transformers import Qwen2VLConfig
 
-    image = "<|image_pad|>"
-    words = tokenizer(image, f"<|vision_start|>{image}<|vision_end|>", {"image_token": image})
+    image, video = "<|image_pad|>", "<|video_pad|>"
+    wrapped, clip = (f"<|vision_start|>{token}<|vision_end|>" for token in (image, video))
+    words = tokenizer(image, wrapped, {"image_token": image, "video_token": video}, clip)
     of = words.convert_tokens_to_ids
     config = Qwen2VLConfig(
         text_config={
@@ -63,7 +65,7 @@ def _qwen2_vl(text: dict[str, Any], tied: bool) -> Parts:
         vision_config={"depth": 32, "embed_dim": 1280, "hidden_size": text["hidden_size"], "num_heads": 16},
         tie_word_embeddings=tied,
         image_token_id=of(image),
-        video_token_id=of("<pad>"),
+        video_token_id=of(video),
         vision_start_token_id=of("<|vision_start|>"),
         vision_end_token_id=of("<|vision_end|>"),
     )
@@ -124,7 +126,7 @@ def _internvl3_2b() -> Parts:
 
     image = "<IMG_CONTEXT>"
     named = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": image}
-    words = tokenizer(image, image + "\n", {**named, "video_token": "<video>"})
+    words = tokenizer(image, image + "\n", {**named, "video_token": "<video>"}, "<video>\n")
     config = InternVLConfig(
         text_config={
             "model_type": "qwen2",

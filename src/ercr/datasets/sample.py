@@ -13,18 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ercr.image.clips import LoadedClip
+
+Labels = NDArray[np.uint8]
 Masks = Literal["ids", "grey"]
 PROMPT = "Write a one-sentence caption for this image:"  # default for pictures with captions
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A picture with its prompt, the category of every pixel (0 is background) and reference captions."""
+    """A picture with its prompt, the category of every pixel (0 is background) and reference captions.
+
+    A sample of several pictures, or of a clip, has a tuple of them and a tuple of labels.
+    """
 
     id: str
-    image: Image.Image
+    image: Image.Image | tuple[Image.Image | LoadedClip, ...]
     prompt: str
-    labels: NDArray[np.uint8] | None  # [H, W]; None without a label picture
+    labels: Labels | tuple[Labels, ...] | None  # [H, W], of a clip [frames, H, W]; None without a label picture
     categories: Mapping[int, str] | Sequence[tuple[int, str]]  # pairs if an id has several names
     references: tuple[str, ...]
 

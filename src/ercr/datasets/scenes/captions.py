@@ -38,12 +38,17 @@ def write_caption(rng: random.Random, layout: Layout) -> str:
     else:
         sentence += f" {_relation(rng, order[0], order[1])} {phrases[1]}" + _rest(rng, phrases[2:])
     if rng.random() < 0.4:
-        sentence += f" on {_article(layout.background)} {layout.background} background"
+        sentence += f" on {article(layout.background)} {layout.background} background"
     return sentence[0].upper() + sentence[1:] + "."
 
 
-def _article(word: str) -> str:
+def article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
+
+
+def alone_phrase(rng: random.Random, placed: Placed) -> str:
+    """One object with its article: `a small red car`, `a pair of skis`."""
+    return _phrase(rng, [placed])
 
 
 def _phrase(rng: random.Random, group: list[Placed]) -> str:
@@ -55,7 +60,7 @@ def _phrase(rng: random.Random, group: list[Placed]) -> str:
     if rng.random() < 0.35:
         words = (["large"] if first.share > _LARGE else ["small"] if first.share < _SMALL else []) + words
     words.append(noun.counted(1))
-    return f"{_article(words[0])} {' '.join(words)}"
+    return f"{article(words[0])} {' '.join(words)}"
 
 
 def _opening(rng: random.Random, count: int) -> str:

@@ -40,6 +40,11 @@ class Packed:
         moved = {k: v.to(device, non_blocking=True) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **moved)  # type: ignore[arg-type]
 
+    def every(self, step: int) -> Packed:
+        """The first of each `step` scenes."""
+        kept = {k: v[::step] for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **kept, active=tuple(-(-rows // step) for rows in self.active))  # type: ignore[arg-type]
+
 
 def bank_tensor(bank: Bank) -> Tensor:
     """A bank as floats [pictogram, 5, SIZE, SIZE]: RGB times alpha, alpha, and a soft alpha for shadows."""
@@ -111,16 +116,17 @@ def compose(
     generator: torch.Generator | None = None,
     touch: Touch | None = None,
     shadows: bool = True,
+    frames: int = 1,
 ) -> Tensor:
     """Pictures [B, 3, H, W] in 0..1, in the bank's precision.
 
-    `touch` may alter the pictograms [B, 5, SIZE, SIZE] of one slot before they are placed.
+    `touch` may alter the pictograms [B, 5, SIZE, SIZE] of one slot before they are placed. So many scenes in a row are
+    the `frames` of a clip: they share a ground, and their pictograms look alike.
     """
-    picture = background(packed, bank.dtype, generator)
+    picture = background(packed.every(frames), bank.dtype, generator).repeat_interleave(frames, 0)
     for k, rows in enumerate(packed.active):
-        sprites = _sprites(packed, bank, k, rows)
-        if touch is not None:
-            sprites = touch(sprites)
+        sprites = _sprites(packed, bank, k, rows)[::frames]
+        sprites = (sprites if touch is None else touch(sprites)).repeat_interleave(frames, 0)
         if shadows:
             shade = _sample(sprites[:, 4:], _shifted(packed, k)[:rows], packed)
             picture[:rows] *= 1 - shade * packed.shadow[:rows, :1, None, None].to(bank.dtype)

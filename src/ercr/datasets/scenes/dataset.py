@@ -105,11 +105,7 @@ class Scenes(Samples):
         return f"scene-{self.start + index}"
 
     def fingerprint(self, count: int) -> str:
-        """Names alone do not tell the style, so the pictograms of a style of one's own are hashed, too."""
-        names = super().fingerprint(count)
-        if self.style == _USUAL:
-            return names
-        return hashlib.sha256(names.encode() + load_bank(self.style).tobytes()).hexdigest()
+        return fingerprint_of_style(super().fingerprint(count), self.style)
 
     def sample(self, index: int) -> Sample:
         drawn = scene(self.start + index, self.style, self.size)
@@ -126,6 +122,16 @@ class Scenes(Samples):
 @register("scenes")
 def open_scenes(where: str) -> Scenes:
     """`scenes`, `scenes:200` (how many), `scenes:200@5000` (from which seed), `scenes:200,style=FOLDER`."""
+    return Scenes(*parse_range("scenes", where))
+
+
+def fingerprint_of_style(names: str, style: str | Path) -> str:
+    """Names alone do not tell the style, so the pictograms of a style of one's own are hashed, too."""
+    return names if style == _USUAL else hashlib.sha256(names.encode() + load_bank(style).tobytes()).hexdigest()
+
+
+def parse_range(dataset: str, where: str) -> tuple[int, int, str | Path]:
+    """How many samples of a drawn dataset, from which seed, in which style: `200@5000,style=FOLDER`."""
     numbers, comma, option = where.partition(",")
     name, _, style = option.partition("=") if comma else ("style", "=", _USUAL)
     count, _, start = numbers.partition("@")
@@ -134,8 +140,9 @@ def open_scenes(where: str) -> Scenes:
     except ValueError:
         number = first = -1
     if number < 0 or first < 0 or name != "style" or not style:
-        raise InputError(f"Write scenes:COUNT, scenes:COUNT@SEED or scenes:COUNT,style=FOLDER, not scenes:{where}.")
+        forms = f"{dataset}:COUNT, {dataset}:COUNT@SEED or {dataset}:COUNT,style=FOLDER"
+        raise InputError(f"Write {forms}, not {dataset}:{where}.")
     folder = Path(style).expanduser()
     if style != _USUAL and not folder.is_dir():
         raise InputError(f"There is no folder {style!r}: a style is a folder of PNG files named by code point.")
-    return Scenes(number, first, style if style == _USUAL else folder)
+    return number, first, style if style == _USUAL else folder

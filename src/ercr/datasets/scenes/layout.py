@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .nouns import NOUNS
 from .pictograms import PICTOGRAMS
@@ -74,11 +74,16 @@ def draw_layout(rng: random.Random, width: int, height: int) -> Layout:
         placed = _place(rng, noun, share, width, height, objects, tinted=counts[noun] == 1)
         if placed is not None:
             objects.append(placed)
+    return replace(draw_ground(rng, width, height), objects=tuple(objects))
+
+
+def draw_ground(rng: random.Random, width: int, height: int) -> Layout:
+    """A random ground for a picture of this size, without objects."""
     name = rng.choice(tuple(COLORS))
     return Layout(
         width=width,
         height=height,
-        objects=tuple(objects),
+        objects=(),
         background=name,
         base=_jitter(rng, COLORS[name], 0.05),
         grain=(rng.uniform(0.01, 0.07), rng.uniform(0.0, 0.05), rng.uniform(0.0, 0.03)),
@@ -115,14 +120,22 @@ def _place(
         for _ in range(20):
             margin = 0.44 * side
             x, y = rng.uniform(margin, width - margin), rng.uniform(margin, height - margin)
-            if all(_covered(x, y, side, other) <= overlap for other in others):
+            if all(covered(x, y, side, other) <= overlap for other in others):
                 return _finish(rng, noun, x, y, side, tinted, side * side / (width * height))
         if share <= SMALLEST:
             return None if others else _finish(rng, noun, width / 2, height / 2, side, tinted, share)
         share = max(SMALLEST, share * 0.75)
 
 
-def _covered(x: float, y: float, side: float, other: Placed) -> float:
+def place_alone(rng: random.Random, noun: int, share: float, width: int, height: int) -> Placed:
+    """An object somewhere in the picture, whatever else is there."""
+    side = min(math.sqrt(share * width * height), 0.94 * min(width, height))
+    margin = 0.44 * side
+    x, y = rng.uniform(margin, width - margin), rng.uniform(margin, height - margin)
+    return _finish(rng, noun, x, y, side, True, side * side / (width * height))
+
+
+def covered(x: float, y: float, side: float, other: Placed) -> float:
     """How much of the smaller of two squares lies on the other."""
     reach = (side + other.side) / 2
     least = min(side, other.side)

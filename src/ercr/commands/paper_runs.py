@@ -170,7 +170,8 @@ def time_methods(explainer: Any, dataset: str, folder: Path, pictures: int = PIC
     from ercr.files.writing import write_atomic
 
     samples = open_dataset(dataset)[:pictures]
-    measured = [table(Bench(explainer, sample.image, TOKENS), ["tam"]) for sample in samples]
+    pictures_only = [sample.image for sample in samples if not isinstance(sample.image, tuple)]
+    measured = [table(Bench(explainer, image, TOKENS), ["tam"]) for image in pictures_only]
     specs = {**TABLE, "tam": "tam"}
     rows: list[dict[str, Any]] = []
     for name in measured[0]:

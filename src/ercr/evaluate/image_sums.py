@@ -37,6 +37,7 @@ COLUMNS = [
     *_MASSES,
     *("score_whole", "score_blank", "deleted", "inserted"),
 ]
+PLACES = ("share_there", "most_there")  # columns that runs of earlier versions do not have
 Pairs = dict[str, tuple[float, float]]
 
 
@@ -81,6 +82,20 @@ def suppression(table: pa.Table) -> Iterator[tuple[str, str, str, int, Pairs]]:
             if before is not None and after is not None:
                 pairs[f"{score}_{group}"] = (before - after if how == "removed" else after, before)
         yield grouped["method"][row], grouped["sample"][row], group, grouped["mass_before_count"][row], pairs
+
+
+def places(table: pa.Table) -> Iterator[tuple[str, str, Pairs]]:
+    """Object words in several pictures or a clip: the share of evidence where the object is, and how often most."""
+    if not set(PLACES) <= set(table.column_names):
+        return
+    found = table.filter(pc.and_(pc.is_valid(table["object_iou"]), pc.is_valid(table["share_there"])))
+    if not found.num_rows:
+        return
+    numbers = {name: found[name].cast(pa.float64()) for name in PLACES}
+    grouped = pa.table({**{key: found[key] for key in _KEYS}, **numbers}).group_by(_KEYS)
+    summed = grouped.aggregate([(name, how) for name in PLACES for how in ("sum", "count")]).to_pydict()
+    for row, key in enumerate(zip(summed["method"], summed["sample"], strict=True)):
+        yield *key, {name: (summed[f"{name}_sum"][row], float(summed[f"{name}_count"][row])) for name in PLACES}
 
 
 def faithfulness(table: pa.Table, budgets: Sequence[float]) -> Iterator[tuple[str, str, Pairs]]:

@@ -19,11 +19,13 @@ from ercr.evaluate.plan import Plan
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.sizes import Sizes
 from ercr.explanation import Explanation, Token
+from ercr.image.geometry import Geometry
 from ercr.metrics.answers import score_answer
-from ercr.metrics.faithfulness import curves
+from ercr.metrics.faithfulness import baseline_image, curves
 from ercr.metrics.language import english
 from ercr.metrics.pixels import levels
 from ercr.metrics.protocol import Protocol
+from ercr.metrics.several import PixelRow, from_row, picture_row, share_there
 from ercr.metrics.suppression import masses
 from ercr.metrics.text import meteor, rouge_l
 from ercr.trace.memory import device_lost, out_of_memory
@@ -134,13 +136,16 @@ class Scorer:
             head |= {"rouge_l": None, "meteor": None}
         if not score.tokens:
             return [head]
-        tokens = _answer(explanation)
+        tokens, several = _answer(explanation), _several(sample)
+        pixels = _pixels(explanation, several)
         rows = []
         for scored in score.rows():
             row = {**head, **scored}
             at = tokens[row["token"]].row
             if isinstance(plain, Explanation):
-                row |= masses(plain.maps[at], explanation.maps[at], explanation.alone()[1], _truth(sample, row))
+                row |= masses(plain.maps[at], explanation.maps[at], pixels, _truth(sample, row))
+            if several is not None and row["category"] is not None:
+                row |= share_there(explanation, explanation.maps[at], several, row["category"])
             if self.plan.maps:
                 row["map"] = levels(explanation.maps[at]).tobytes()
             rows.append(row)
@@ -167,13 +172,17 @@ class Scorer:
             return
         tokens = _answer(jobs[0][0])
 
+        media = jobs[0][0].media
+        one = isinstance(jobs[0][0].geometry, Geometry)
+
         def score(pictures: Any) -> Any:
             ids = [token.id for token in tokens]
-            return self.explainer.answer_log_probabilities(pictures, sample.prompt, ids, self.sizes).astype(float)
+            shown = pictures if one else (from_row(row, media) for row in pictures)
+            return self.explainer.answer_log_probabilities(shown, sample.prompt, ids, self.sizes).astype(float)
 
-        maps = [(explanation.alone()[1], explanation.maps[tokens[row["token"]].row]) for explanation, row in jobs]
-        image = np.asarray(sample.image.convert("RGB"))
-        found = curves(image, maps, score, self.plan.budgets, self.plan.baseline)
+        maps = [(_pixels(explanation), explanation.maps[tokens[row["token"]].row]) for explanation, row in jobs]
+        image, blank = _with_baseline(media, one, self.plan.baseline)
+        found = curves(image, maps, score, self.plan.budgets, blank)
         for (_, row), deleted, inserted in zip(jobs, found.deleted, found.inserted, strict=True):
             token = row["token"]
             row |= {
@@ -188,13 +197,37 @@ def _answer(explanation: Explanation) -> list[Token]:
     return [token for token in explanation.text_tokens if token.kind == "answer"]
 
 
+def _several(sample: Sample) -> tuple[NDArray[Any], ...] | None:
+    """The labels of several pictures or a clip."""
+    return sample.labels if isinstance(sample.labels, tuple) else None
+
+
+def _pixels(explanation: Explanation, labels: Sequence[NDArray[Any]] | None = None) -> Geometry | PixelRow:
+    """How maps are read at pixels: of one picture, or of several as one row."""
+    geometry = explanation.geometry
+    return geometry if isinstance(geometry, Geometry) else PixelRow.of(explanation, labels)
+
+
+def _with_baseline(media: Sequence[Any], one: bool, baseline: Any) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The picture and what shows nothing of it; several pictures and clips as rows, each with a baseline of its own."""
+    if one:
+        image = np.asarray(media[0].rgb, np.uint8)
+        return image, baseline_image(image, baseline)
+    blanks = []
+    for item in media:
+        row = picture_row([item]).reshape(-1, *item.size, 3)
+        blanks += [baseline_image(frame, baseline).reshape(-1, 3) for frame in row]
+    return picture_row(media), np.concatenate(blanks)[None]
+
+
 def _truth(sample: Sample, row: Row) -> NDArray[np.bool_] | None:
     """The mask of the object that a row's word names; None if it names none or the picture has none."""
-    if row["category"] is None:
+    if row["category"] is None or sample.labels is None:
         return None
-    if sample.labels is None:
-        return None
-    mask: NDArray[np.bool_] = sample.labels == row["category"]
+    if isinstance(sample.labels, tuple):
+        mask = np.concatenate([labels.ravel() for labels in sample.labels])[None] == row["category"]
+    else:
+        mask = sample.labels == row["category"]
     return mask if mask.any() else None
 
 

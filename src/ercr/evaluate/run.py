@@ -106,7 +106,8 @@ class Run:
         """All rows; of an unfinished run, the rows so far."""
         wanted = list(self.schema.names if columns is None else columns)
         found = [pq.read_table(path, columns=wanted) for path in self.sources()]
-        return pa.concat_tables([self.schema.empty_table().select(wanted), *found])
+        # runs of earlier versions lack some columns
+        return pa.concat_tables([self.schema.empty_table().select(wanted), *found], promote_options="default")
 
     def scores(self) -> dict[str, dict[str, Any]]:
         """Obj-IoU, Func-IoU and the other scores of every method, pooled over the run.

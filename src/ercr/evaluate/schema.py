@@ -55,9 +55,12 @@ FAITHFULNESS = [
     ("deleted", pa.list_(pa.float64())),
     ("inserted", pa.list_(pa.float64())),
 ]
+# of samples with several pictures or a clip, for object words: the share of evidence in the pictures and slices of time
+# that show the object, and whether the picture (or clip) with most of it does
+PLACE = [("share_there", pa.float64()), ("most_there", pa.bool_())]
 MAP = [("map", pa.binary())]  # uint8 [rows, columns], with the option `maps`
 
-SCHEMA = pa.schema(SAMPLE + TOKEN + WORD + SUPPRESSION + FAITHFULNESS + MAP)
+SCHEMA = pa.schema(SAMPLE + TOKEN + WORD + SUPPRESSION + FAITHFULNESS + PLACE + MAP)
 
 # the task "grounding": one row per word of the model's own answer, and one per name that was asked about
 ASKED = [

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ercr.evaluate import image_sums
 from ercr.metrics.pooled import Interval, Pooled
 
-COLUMNS = ["index", *image_sums.COLUMNS]  # all that scores are computed from
+COLUMNS = ["index", *image_sums.COLUMNS, *image_sums.PLACES]  # all that scores are computed from
 
 
 def pool(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, Pooled]:
@@ -25,7 +25,8 @@ def pool(table: pa.Table, budgets: Sequence[float] = ()) -> dict[str, Pooled]:
             name: (value, 1.0) for name, value in zip(("rouge_l", "meteor"), texts, strict=True) if value is not None
         }
         pooled[method].add(sample, pairs)
-    for method, sample, pairs in [*image_sums.words(scored), *image_sums.faithfulness(scored, budgets)]:
+    sums = (image_sums.words(scored), image_sums.faithfulness(scored, budgets), image_sums.places(scored))
+    for method, sample, pairs in (found for kind in sums for found in kind):
         pooled[method].add(sample, pairs)
     for method, sample, _, _, pairs in image_sums.suppression(scored):
         pooled[method].add(sample, pairs)

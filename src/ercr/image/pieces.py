@@ -67,6 +67,16 @@ class Piece:
         """The index of each slice's first frame among the clip's frames, and their number at the end."""
         return [0, *accumulate(len(times) for times in self.times)]
 
+    @property
+    def frames(self) -> int:
+        """Number of frames: 1 for a picture."""
+        return self.first_frames[-1] if self.clip else 1
+
+    @property
+    def slice_of_frame(self) -> list[int]:
+        """The slice that shows each frame."""
+        return [index for index, times in enumerate(self.times) for _ in times] if self.clip else [0]
+
     @cached_property
     def spans(self) -> list[tuple[float, float]]:
         """Start and stop of each slice in seconds: a moment belongs to the slice of the nearest frame."""

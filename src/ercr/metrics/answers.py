@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ercr.image.geometry import Geometry
 from ercr.metrics.grouping import Group, answer_words
 from ercr.metrics.language import Kind, Language
 from ercr.metrics.matching import Categories, match_category, pairs
 from ercr.metrics.pixels import Overlap, levels, otsu, overlap, place, stretch
 from ercr.metrics.protocol import Protocol
+from ercr.metrics.several import PixelRow
 from ercr.words import Token, WordMaps
 
 TAM = Protocol()
@@ -99,7 +101,7 @@ class AnswerScore:
 
 def score_answer(
     explanation: WordMaps,
-    labels: NDArray[Any] | None,
+    labels: NDArray[Any] | Sequence[NDArray[Any]] | None,
     categories: Categories,
     language: Language,
     protocol: Protocol = TAM,
@@ -107,6 +109,7 @@ def score_answer(
 ) -> AnswerScore:
     """Every word of the answer against the label picture (pixel = category id; None where its file is missing).
 
+    Of several pictures and clips, all pixels are scored together; `labels` has then one array for each.
     `retokenized` are the texts of the tokens of the decoded answer, end markers included, each decoded alone. Only
     `mismatch="skip"` uses them; without them the generated tokens are assumed to tokenise to themselves.
     """
@@ -117,11 +120,11 @@ def score_answer(
     groups = answer_words(tokens, protocol, retokenized)
     words = [_word(index, group, categories, language, protocol) for index, group in enumerate(groups)]
     maps = levels(explanation.maps[[t.row for t in tokens]])  # [T, h, w]
-    picture = np.zeros(explanation.geometry.grid, np.uint8) if labels is None else labels
+    picture, enlarge = _scored_on(explanation, labels, protocol)
     owners = {i: word.index for word in words for i in word.tokens}
     kept = [i for i, token in enumerate(tokens) if protocol.end_token == "glue" or not token.special]
     scores = {i: TokenScore(i, owners.get(i), tokens[i]) for i in kept}
-    _score_nouns(scores, words, maps, picture, _enlarger(explanation, picture, protocol), protocol)
+    _score_nouns(scores, words, maps, picture, enlarge, protocol)
     words = [_gather_noun(word, scores, protocol) for word in words]
     limit = _limit(words)
     if limit is not None:
@@ -147,11 +150,21 @@ def _word(index: int, group: Group, categories: Categories, language: Language, 
     return WordScore(index, group.text, language.tag(group.text), kind, category, group.tokens)
 
 
-def _enlarger(explanation: WordMaps, labels: NDArray[Any], protocol: Protocol) -> Enlarge:
-    size = (labels.shape[0], labels.shape[1])
-    if protocol.place == "stretch":
-        return lambda map_: stretch(map_, size)
-    return lambda map_: place(map_, explanation.alone()[1], size)
+def _scored_on(
+    explanation: WordMaps, labels: NDArray[Any] | Sequence[NDArray[Any]] | None, protocol: Protocol
+) -> tuple[NDArray[Any], Enlarge]:
+    """The label picture, and how a map is enlarged to its size."""
+    one: Callable[[NDArray[np.uint8], Geometry, tuple[int, int]], NDArray[np.uint8]] = (
+        (lambda map_, geometry, size: stretch(map_, size)) if protocol.place == "stretch" else place
+    )
+    if isinstance(explanation.geometry, Geometry):
+        geometry = explanation.geometry
+        picture = np.zeros(geometry.grid, np.uint8) if labels is None else np.asarray(labels)
+        size = (picture.shape[0], picture.shape[1])
+        return picture, lambda map_: one(map_, geometry, size)
+    row = PixelRow.of(explanation, None if labels is None else list(labels))
+    picture = np.zeros((1, row.size), np.uint8) if labels is None else row.labels(list(labels))
+    return picture, lambda map_: row.enlarged(map_, one)
 
 
 def _score_nouns(

@@ -12,6 +12,7 @@ from ercr.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from ercr.image.geometry import Geometry
+    from ercr.metrics.several import PixelRow
 
 BUDGETS = (0.1, 0.2, 0.3)  # those of the paper's table
 CURVE = tuple(step / 20 for step in range(21))  # those of the curves and their area
@@ -67,17 +68,17 @@ class Curves(NamedTuple):
 
 def curves(
     image: Pixels,
-    maps: Sequence[tuple[Geometry, NDArray[Any]]],
+    maps: Sequence[tuple[Geometry | PixelRow, NDArray[Any]]],
     score: Callable[[Iterator[Pixels]], Any],
     shares: Sequence[float] = CURVE,
-    baseline: Baseline = "mean",
+    baseline: Baseline | Pixels = "mean",
 ) -> Curves:
     """What pictures score when the highest pixels of maps [h, w], each with its geometry, are deleted or inserted.
 
     `score` takes all pictures, which are made as it asks for them, and gives an array with a row for each. Nothing
     deleted is the picture itself and everything deleted the baseline: both are scored once.
     """
-    blank = baseline_image(image, baseline)
+    blank = baseline_image(image, baseline) if isinstance(baseline, str) else baseline
     inner = [share for share in shares if 0 < share < 1]
 
     def pictures() -> Iterator[Pixels]:

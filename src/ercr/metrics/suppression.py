@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ercr.image.geometry import Geometry
+from ercr.metrics.several import PixelRow
 
 BRIGHT = 0.5  # cells above this count as area
 
 
 def masses(
-    before: NDArray[Any], after: NDArray[Any], geometry: Geometry, truth: NDArray[np.bool_] | None = None
+    before: NDArray[Any], after: NDArray[Any], geometry: Geometry | PixelRow, truth: NDArray[np.bool_] | None = None
 ) -> dict[str, float | None]:
     """Mass, bright area and the mass inside and outside a mask of one token's maps [h, w], before and after.
 

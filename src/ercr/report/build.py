@@ -12,7 +12,7 @@ from ercr.errors import InputError, nearest
 from ercr.report.cells import Cells
 from ercr.report.document import Missing, Plot, Report, Section, Table
 from ercr.report.runs import Evaluated, read_runs
-from ercr.report.sections import components, efficiency, faithfulness, plausibility, published, suppression
+from ercr.report.sections import components, efficiency, faithfulness, places, plausibility, published, suppression
 from ercr.version import __version__
 
 # every table that can be reproduced, and the question it answers
@@ -53,6 +53,7 @@ def build(
         plausibility.subword({rule: Cells.of(some) for rule, some in by_rule.items()}, reference),
         suppression.suppression(Cells.of(usual, "suppression")),
         faithfulness.faithfulness(Cells.of(usual, "faithfulness"), reference),
+        places.places(Cells.of(usual, "places"), reference),
         efficiency.efficiency(benchmarks),
         components.views(cells),
         components.scales(cells),

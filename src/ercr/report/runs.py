@@ -20,8 +20,11 @@ from ercr.metrics.pooled import Interval, Pooled
 from ercr.metrics.protocol import Protocol
 from ercr.report import paper
 
-DATASETS = {"coco": "COCO Caption", "grandf": "GranDf", "openpsg": "OpenPSG", "scenes": "Scenes"}
-Part = Literal["words", "suppression", "faithfulness"]
+DATASETS = {"coco": "COCO Caption", "grandf": "GranDf", "openpsg": "OpenPSG", "scenes": "Scenes"} | {
+    "moving": "Moving clips",
+    "pairs": "Pairs of scenes",
+}
+Part = Literal["words", "suppression", "faithfulness", "places"]
 _BATCH = 1 << 17  # rows
 
 
@@ -33,6 +36,7 @@ class Scores:
     words: Pooled = field(default_factory=Pooled)  # obj_iou, func_iou, precision, recall
     suppression: Pooled = field(default_factory=Pooled)
     faithfulness: Pooled = field(default_factory=Pooled)
+    places: Pooled = field(default_factory=Pooled)  # share_there, most_there
     tokens: Counter[str] = field(default_factory=Counter)  # by group, of those with suppression
     scored: set[str] = field(default_factory=set)  # images
     failed: set[str] = field(default_factory=set)
@@ -147,7 +151,8 @@ def _batches(run: Run) -> Iterator[pa.RecordBatch]:
                     raise FileFormatError(
                         f"{path} has no column {missing[0]!r}: it was not written by `ercr evaluate`."
                     )
-                yield from file.iter_batches(_BATCH, columns=image_sums.COLUMNS)
+                more = [name for name in image_sums.PLACES if name in file.schema_arrow.names]
+                yield from file.iter_batches(_BATCH, columns=[*image_sums.COLUMNS, *more])
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise FileFormatError(f"{path} is damaged ({text[:120]}): remove it and evaluate again.") from None
@@ -165,7 +170,7 @@ def _add(run: Evaluated, batch: pa.RecordBatch, budgets: Sequence[float]) -> Non
             continue
         if reason:
             scores.left_out.add(sample)
-        for pooled in (scores.words, scores.suppression, scores.faithfulness):
+        for pooled in (scores.words, scores.suppression, scores.faithfulness, scores.places):
             pooled.add(sample, {})  # an image without a score is still resampled by the bootstrap
         known = {"rouge_l": rouge, "meteor": meteor}
         run.text.images[sample] = {name: (value, 1.0) for name, value in known.items() if value is not None}
@@ -177,6 +182,8 @@ def _add(run: Evaluated, batch: pa.RecordBatch, budgets: Sequence[float]) -> Non
         run.scores[method].tokens[group] += tokens
     for method, sample, pairs in image_sums.faithfulness(table, budgets):
         run.scores[method].faithfulness.add(sample, pairs)
+    for method, sample, pairs in image_sums.places(table):
+        run.scores[method].places.add(sample, pairs)
 
 
 def _check_comparable(runs: Iterable[Evaluated]) -> None:

@@ -52,9 +52,7 @@ class Sums:
     inside: list[float] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
     slices: list[float] = field(default_factory=list)  # share of evidence in slices that show the thing
-    frames: list[float] = field(
-        default_factory=list
-    )  # the same by frames
+    frames: list[float] = field(default_factory=list)  # the same by frames
     exact: int = 0
 
     def figures(self) -> dict[str, Any]:

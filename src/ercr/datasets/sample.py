@@ -72,3 +72,16 @@ class Samples(Sequence[Sample]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"There is no sample {index}: the dataset has {len(self)}.")
         return self.sample(index % len(self))
+
+
+def all_labels(sample: Sample) -> Labels | None:
+    """The labels of all pixels of a sample: those of several pictures and clips as one row."""
+    if isinstance(sample.labels, tuple):
+        return np.concatenate([labels.ravel() for labels in sample.labels])[None]
+    return sample.labels
+
+
+def first_picture(sample: Sample) -> Image.Image:
+    """A sample's picture, or the first of several, or the first frame of a clip."""
+    first = sample.image[0] if isinstance(sample.image, tuple) else sample.image
+    return first.frames[0] if isinstance(first, LoadedClip) else first

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ercr.datasets.sample import Sample, Samples
+from ercr.datasets.sample import Sample, Samples, all_labels, first_picture
 from ercr.evaluate.rows import Failure, Row
 from ercr.evaluate.schema import SIGNALS
 from ercr.evaluate.word_signals import Read, read
@@ -52,7 +52,7 @@ class GroundingWorker(Worker):
             return [_failed(index, sample.id, Failure.of("model", error))]
 
     def _words(self, index: int, sample: Sample) -> Iterator[Row]:
-        known = scene(sample.labels, sample.categories, sample.references, self._language)
+        known = scene(all_labels(sample), sample.categories, sample.references, self._language)
         names = self._names.draw(known, self.plan.names, np.random.default_rng([index, 0]))
         other = self._next(index)
         adapter = self.explainer.adapter
@@ -61,7 +61,7 @@ class GroundingWorker(Worker):
         told += [("given", drawn, adapter.encode_answer(text)) for drawn, text in _captions(sample, other)]
         told = [one for one in told if len(one[2])]
         answers = [answer for _, _, answer in told] + [adapter.encode_answer(_asking(name.text)) for name in names]
-        picture = None if self.plan.signals == "own" else other.image
+        picture = None if self.plan.signals == "own" else first_picture(other)
         found = read(self.explainer, ready, answers, self._calibration, picture) if answers else []
         head = {"index": index, "sample": sample.id, "status": "ok"}
         for (source, drawn, _), one in zip(told, found, strict=False):
@@ -102,7 +102,7 @@ class GroundingWorker(Worker):
                     sample = self.dataset[index]
                 except Exception:  # a damaged sample fails on its own
                     continue
-                yield scene(sample.labels, sample.categories, sample.references, self._language)
+                yield scene(all_labels(sample), sample.categories, sample.references, self._language)
 
         return Names(scenes(), self._language)
 

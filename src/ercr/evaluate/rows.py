@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ercr.datasets.sample import Sample
+from ercr.datasets.sample import Sample, all_labels
 from ercr.errors import ErcrError
 from ercr.evaluate.plan import Plan
 from ercr.explaining.explainer import Explainer
@@ -222,12 +222,10 @@ def _with_baseline(media: Sequence[Any], one: bool, baseline: Any) -> tuple[NDAr
 
 def _truth(sample: Sample, row: Row) -> NDArray[np.bool_] | None:
     """The mask of the object that a row's word names; None if it names none or the picture has none."""
-    if row["category"] is None or sample.labels is None:
+    labels = all_labels(sample)
+    if row["category"] is None or labels is None:
         return None
-    if isinstance(sample.labels, tuple):
-        mask = np.concatenate([labels.ravel() for labels in sample.labels])[None] == row["category"]
-    else:
-        mask = sample.labels == row["category"]
+    mask: NDArray[np.bool_] = labels == row["category"]
     return mask if mask.any() else None
 
 

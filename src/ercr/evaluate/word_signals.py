@@ -31,7 +31,7 @@ from ercr.trace import Needs, Trace, TraceRequest
 from ercr.trace.answers import Inside, answers_about, log_probabilities_behind
 from ercr.trace.lens import spelt
 from ercr.trace.ranked import logits, vocabulary_size
-from ercr.trace.without_picture import other_picture
+from ercr.trace.without_picture import instead_of, other_picture
 from ercr.words import Word
 from ercr.words.calibration import Calibration
 from ercr.words.grounding import WITHOUT, features
@@ -107,9 +107,12 @@ def _without(
 ) -> list[dict[str, Tensor]]:
     """Log-probabilities [R] of each answer's tokens with other pictures."""
     found: list[dict[str, Tensor]] = [{} for _ in answers]
-    size = next(medium.size for medium in as_media(request.media) if isinstance(medium, Image.Image))
     for kind in PICTURES:
-        shown = other.resize(size, Image.Resampling.BICUBIC) if kind == "other" else other_picture(size, kind)
+
+        def make(size: tuple[int, int], kind: str = kind) -> Image.Image:
+            return other.resize(size, Image.Resampling.BICUBIC) if kind == "other" else other_picture(size, kind)
+
+        shown = [instead_of(medium, make) for medium in as_media(request.media)]
         pixels = {**request.prepared.pixels, **adapter.pixels_of(shown, request.prepared)}
         logs = log_probabilities_behind(adapter, replace(request.prepared, pixels=pixels), answers)
         for own, column in zip(found, logs, strict=True):

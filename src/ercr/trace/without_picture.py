@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -138,16 +139,17 @@ def _showing(adapter: Adapter, requests: Sequence[TraceRequest], answers: Sequen
     bulk = adapter.for_bulk
     shown = []
     for request in requests:
-        other = [_instead(medium, kind) for medium in as_media(request.media)]
+        other = [instead_of(medium, partial(other_picture, kind=kind)) for medium in as_media(request.media)]
         pixels = bulk.pixels_of(bulk.uploaded(other), request.prepared)
         shown.append(replace(request.prepared, pixels={**request.prepared.pixels, **pixels}))
     return answer_log_probabilities(adapter, shown, answers)
 
 
-def _instead(medium: Medium, kind: str) -> Medium:
+def instead_of(medium: Medium, make: Callable[[tuple[int, int]], Image.Image]) -> Medium:
+    """A picture made for this width and height, or a clip whose frames are such pictures."""
     if isinstance(medium, LoadedClip):
-        return replace(medium, frames=tuple(other_picture(frame.size, kind) for frame in medium.frames))
-    return other_picture(medium.size, kind)
+        return replace(medium, frames=tuple(make(frame.size) for frame in medium.frames))
+    return make(medium.size)
 
 
 def other_picture(size: tuple[int, int], kind: str) -> Image.Image:

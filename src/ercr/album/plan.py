@@ -14,6 +14,7 @@ from ercr.evaluate.plan import method_settings, versions
 from ercr.evaluate.settings import FORMAT
 from ercr.methods.registry import resolve
 from ercr.models.chat import as_messages
+from ercr.words.calibration import find_calibration
 from ercr.zoo.defaults import PROMPT
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
@@ -37,10 +38,14 @@ class AlbumPlan:
     device: str = "auto"
     dtype: str = "auto"
     compile: bool = False
+    grounding: bool = True  # whether each word was seen or guessed
+    calibration: str | None = None  # of it; None stands for the model's own
 
     def __post_init__(self) -> None:
         resolve(self.method)
         as_messages(self.prompt)
+        if self.calibration is not None:
+            find_calibration(self.calibration)
         choose("dtype", self.dtype, "auto", "float32", "bfloat16", "float16")
         for name in ("max_new_tokens", "limit", "part_size"):
             value = getattr(self, name)
@@ -91,6 +96,8 @@ class AlbumPlan:
             "maps": self.maps,
             "pages": self.pages,
             "compile": self.compile,
+            "grounding": self.grounding,
+            "calibration": self.calibration,
             "part_size": self.part_size,
             "versions": versions(),
             **({"plugins": others} if others else {}),

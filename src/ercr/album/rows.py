@@ -12,6 +12,7 @@ from ercr.album.sources import Entry
 from ercr.errors import InputError, WordNotFound
 from ercr.explanation import Explanation, Word
 from ercr.image.images import LoadedImage
+from ercr.words import Grounding
 
 Row = dict[str, Any]
 
@@ -58,9 +59,18 @@ def _word(word: Word, places: Mapping[int, int]) -> Row:
         "evidence": word.evidence,
         "strength": word.strength,
         "share": word.share,
-        "seen": None if word.grounding is None else word.grounding.seen,
+        **({} if word.grounding is None else _grounding(word.grounding)),
+        **({} if word.spot is None else {"place": word.spot.name, "box": list(word.spot.box)}),
         "x": (x + 0.5) / word.map.shape[1],
         "y": (y + 0.5) / word.map.shape[0],
+    }
+
+
+def _grounding(found: Grounding) -> Row:
+    return {
+        **{name: getattr(found, name) for name in ("content", "seen", "verdict", "focus")},
+        **{"lens_rank": found.lens_rank, "lens_probability": found.lens_probability},
+        "image_effect": next(iter(found.image_effect.values()), None),
     }
 
 

@@ -13,7 +13,15 @@ WORD = pa.struct(
         ("evidence", pa.float32()),  # highest value of its map
         ("strength", pa.float32()),  # the same before the map was stretched, in the method's unit
         ("share", pa.float32()),  # the strength as a share of what the answer's strongest word reaches
-        ("seen", pa.float32()),  # whether it was seen or guessed, if that was measured
+        ("content", pa.bool_()),  # whether it could name something; this and the following if they were measured
+        ("seen", pa.float32()),  # whether it was seen or guessed
+        ("verdict", pa.string()),  # seen, unsure or guessed
+        ("image_effect", pa.float32()),  # its log-probability less that without the picture, in nats
+        ("lens_rank", pa.int32()),  # its best rank at a visual token
+        ("lens_probability", pa.float32()),
+        ("focus", pa.float32()),
+        ("place", pa.string()),  # where its map is highest: top left, centre, …
+        ("box", pa.list_(pa.int32())),  # left, top, right, bottom of what is half as high, in pixels
         ("x", pa.float32()),  # where its map is highest, in shares of the picture's width and height
         ("y", pa.float32()),
     ]

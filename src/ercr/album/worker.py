@@ -17,6 +17,7 @@ from ercr.evaluate.rows import Failure
 from ercr.evaluate.run import Run
 from ercr.evaluate.work import Done
 from ercr.explaining.explainer import Explainer
+from ercr.explaining.grounding import Grounds
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explanation import Explanation
 from ercr.trace.memory import free_memory
@@ -101,5 +102,6 @@ class AlbumWorker:
             max_new_tokens=self.plan.max_new_tokens,
             batch_size=sizes,
             errors="keep",
+            grounding=Grounds(calibration=self.plan.calibration) if self.plan.grounding else False,
             progress=False,
         )

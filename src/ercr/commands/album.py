@@ -24,9 +24,10 @@ def explain_many(
     batch_size: str,
     retry_failed: bool,
     as_json: str | None,
+    quiet: bool = False,
     **options: Any,
 ) -> None:
-    """Explain all pictures of a source into a folder."""
+    """Explain all pictures of a source into a folder; `quiet` prints no summary."""
     from transformers.utils.logging import disable_progress_bar
 
     require("Rows of many pictures need a package that stores them", "evaluate", "pyarrow")
@@ -67,6 +68,8 @@ def explain_many(
     summary = {**album.summary(), "seconds": round(time.perf_counter() - started, 1)}
     if as_json is not None:
         emit_data(summary, as_json)
+        return
+    if quiet:
         return
     for reason, count in list(summary["reasons"].items())[:_SHOWN]:
         notes.print(f"{count} failed ({reason}); the column reason of their rows says why", markup=False)

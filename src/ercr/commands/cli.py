@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from ercr import plugins
 from ercr.commands.benchmark import benchmark
+from ercr.commands.check import check
 from ercr.commands.convert import convert
 from ercr.commands.evaluate import evaluate
 from ercr.commands.explain import explain, show_saved
@@ -63,6 +64,7 @@ def root(
 
 
 app.command()(explain)
+app.command()(check)
 app.command()(convert)
 app.command(name="show")(show_saved)
 

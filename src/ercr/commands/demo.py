@@ -32,7 +32,7 @@ def draw(seed: int) -> Scene:
 
 
 def explain(explainer: Explainer, drawn: Scene) -> Explanation:
-    return explainer.explain(drawn.image, PROMPT, max_new_tokens=64)
+    return explainer.explain(drawn.image, PROMPT, max_new_tokens=64, candidates=True, grounding=True)
 
 
 def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ercr.commands.options import (
     AnswerLengthOption,
+    CalibrationOption,
     JsonOption,
     MethodOption,
     ModelOption,
+    check_calibration,
     check_options,
     choose_model,
     load_model,
@@ -24,6 +26,7 @@ from ercr.zoo.defaults import PROMPT, default_model
 if TYPE_CHECKING:
     from ercr.explanation import Explanation, Word
 
+_KEEP_CANDIDATES = (".html", ".ercr")
 _ONE = {"pages": False, "maps": True, "limit": None, "shard": "1/1", "part_size": 256}  # options for many, unused
 _FILES = (
     "File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; repeatable. "
@@ -73,6 +76,19 @@ def explain(
     compile_: Annotated[
         bool, typer.Option("--compile", help="Fuse and capture passes on a GPU: faster after the first picture.")
     ] = False,
+    grounding: Annotated[bool, typer.Option(help="Tell seen words from guessed ones.")] = True,
+    calibration: CalibrationOption = None,
+    candidates: Annotated[
+        bool, typer.Option(help="Keep maps of what could have been said, in .html and .ercr files.")
+    ] = True,
+    instead: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also a map of this word in the place of every other; repeatable. With one --word, a .png shows where "
+            "the evidence differs.",
+            show_default=False,
+        ),
+    ] = None,
     pages: Annotated[bool, typer.Option("--pages", help="Many: also a page per picture, and index.html.")] = False,
     maps: Annotated[bool, typer.Option(help="Many: store the maps in the rows.")] = True,
     limit: Annotated[int | None, typer.Option(help="Many: only the first pictures.", show_default=False)] = None,
@@ -94,12 +110,13 @@ def explain(
 
     many = {"pages": pages, "maps": maps, "limit": limit, "shard": shard, "part_size": part_size}
     if is_source(image):
-        if word or answer is not None:
-            raise InputError("--word and --answer are for one picture; many take answers from their list.")
+        if word or instead or answer is not None:
+            raise InputError("--word, --instead and --answer are for one picture; many take answers from their list.")
         from ercr.commands.album import explain_many
 
-        options = {"prompt": prompt, "method": method, "max_new_tokens": max_new_tokens, **many}
+        options: dict[str, Any] = {"prompt": prompt, "method": method, "max_new_tokens": max_new_tokens, **many}
         options |= {"device": device, "dtype": dtype, "compile": compile_}
+        options |= {"grounding": grounding, "calibration": calibration}
         explain_many(image, out or [], model, engine, workers, batch_size, retry_failed, as_json, **options)
         return
     if many != _ONE or engine != "local" or workers != 1 or retry_failed:
@@ -112,10 +129,20 @@ def explain(
     check_options(answer, dtype)
     with working("Opening the picture"):
         loaded = load_image(image)
+    check_calibration(calibration)
     explainer = load_model(choose_model(model, default_model()), device, dtype, compile_)
+    kept = any(target.suffix.lower() in _KEEP_CANDIDATES for target, _ in targets)
     with working("Explaining"):
-        explanation = explainer.explain(loaded, prompt, answer=answer, method=method, max_new_tokens=max_new_tokens)
-    _deliver(explanation, targets, word or [], as_json)
+        explanation = explainer.explain(
+            loaded,
+            prompt,
+            answer=answer,
+            method=method,
+            max_new_tokens=max_new_tokens,
+            candidates=instead or (candidates and kept),
+            grounding=(calibration or True) if grounding else False,
+        )
+    _deliver(explanation, targets, word or [], as_json, instead or [])
 
 
 def show_saved(
@@ -146,14 +173,21 @@ def show_saved(
         raise missing[0]
 
 
-def _deliver(explanation: Explanation, targets: Sequence[Target], words: Sequence[str], as_json: str | None) -> None:
+def _deliver(
+    explanation: Explanation,
+    targets: Sequence[Target],
+    words: Sequence[str],
+    as_json: str | None,
+    instead: Sequence[str] = (),
+) -> None:
     """Write every requested output; one that fails does not prevent the others."""
     shown, errors = _find(explanation, words)
+    differ = instead[0] if len(instead) == 1 and len(words) == 1 else None
     for file, word in targets:
         if word is not None and word not in shown:
             continue
         try:
-            write(explanation, file, shown[word] if word is not None else next(iter(shown.values()), None))
+            write(explanation, file, shown[word] if word is not None else next(iter(shown.values()), None), differ)
         except ErcrError as error:
             errors.append(error)
     if as_json == "-":

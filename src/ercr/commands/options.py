@@ -29,6 +29,23 @@ JsonOption = Annotated[
 ]
 
 
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Turns signals into `seen`: a name or a JSON file; by default the packaged model's own, else general.",
+        show_default=False,
+    ),
+]
+
+
+def check_calibration(calibration: str | None) -> None:
+    """Refuse an unknown calibration before a model is loaded."""
+    if calibration is not None:
+        from ercr.words.calibration import find_calibration
+
+        find_calibration(calibration)
+
+
 def _at_least_one(parameter: typer.CallbackParam, value: int) -> int:
     """Refuse lengths below 1 before a model is loaded."""
     if value < 1:

@@ -82,8 +82,8 @@ def _names(file: Path, words: Sequence[str]) -> list[Path]:
     return [file.with_stem(f"{file.stem}-{p}{f'-{n + 1}' if n else ''}") for p, n in zip(plain, same, strict=True)]
 
 
-def write(explanation: Explanation, target: Path, word: Any) -> None:
-    """Write one result file; its ending decides the format."""
+def write(explanation: Explanation, target: Path, word: Any, instead: str | None = None) -> None:
+    """Write one result file; its ending decides the format. With `instead`, pictures show a difference."""
     from ercr.explanation.export import to_npz
     from ercr.files.writing import write_atomic
 
@@ -100,7 +100,9 @@ def write(explanation: Explanation, target: Path, word: Any) -> None:
         import io
 
         buffer = io.BytesIO()
-        explanation.overlay(word).save(buffer, format="PNG")
+        differs = word is not None and instead is not None
+        picture = explanation.overlay_contrast(word.text, instead or "") if differs else explanation.overlay(word)
+        picture.save(buffer, format="PNG")
         write_atomic(target, buffer.getvalue())
     notes.print(f"wrote {target}", markup=False, soft_wrap=True)
 

@@ -292,12 +292,13 @@ class Explainer:
         method: str = "ercr",
         max_new_tokens: int = 256,
         generation: Generation | None = None,
+        candidates: bool | Sequence[str] = False,
         grounding: bool | str | Grounds = False,
         **switches: Any,
     ) -> Stream:
         """Iterate over tokens and their maps as they are generated; then `.explanation()` returns the explanation.
 
-        With `grounding` the explanation says of each word whether it was seen or guessed.
+        `candidates` and `grounding` are as in `explain`: the explanation has them, and the steps do not.
         """
         chosen, settings = resolve(method, **switches)
         if not chosen.streams(settings):
@@ -308,10 +309,12 @@ class Explainer:
             raise InputError("Beam search cannot stream: omit num_beams, or use explain().")
 
         grounds = as_grounds(grounding)
+        instead = self.runs.candidates(candidates, [(chosen, settings)])
 
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
             measured = None if grounds is None else self.runs.measure([trace], [ready.request], grounds)[0]
-            job = Explained(ready.image, trace, chosen, settings, options, evidence, result, signals=measured)
+            others = instead(chosen, settings, trace)
+            job = Explained(ready.image, trace, chosen, settings, options, evidence, result, others, measured)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
         lens = None if grounds is None else tuple(grounds.depths)

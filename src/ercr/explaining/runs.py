@@ -148,7 +148,7 @@ class Runs:
         extras: Extras,
     ) -> dict[tuple[int, int], Explained]:
         """All methods on a batch, by sample and method; `traces` are those of the first group of needs."""
-        others = self._candidates(extras, resolved)
+        others = self.candidates(extras.candidates, resolved)
         jobs: dict[tuple[int, int], Explained] = {}
         measured: list[Measured] | list[None] = [None] * len(batch)
         for needs, members in groups:
@@ -198,20 +198,20 @@ class Runs:
             return folder.name
         return self.name
 
-    def _candidates(
-        self, extras: Extras, resolved: Sequence[Chosen]
+    def candidates(
+        self, wanted: bool | Sequence[str], resolved: Sequence[Chosen]
     ) -> Callable[[Method, Settings, Trace], Candidates | None]:
         """A function that makes the maps of candidates, or gives None where they are not wanted or not possible."""
-        if extras.candidates is False:
+        if wanted is False:
             return lambda method, settings, trace: None
         able = [can_compare(method, settings) for method, settings in resolved]
-        if not isinstance(extras.candidates, bool) and not any(able):
+        if not isinstance(wanted, bool) and not any(able):
             raise InputError(
                 f"Method {resolved[0][0].name!r} cannot make maps of words that were not said: use one that reads "
                 f"visual states, such as ercr, tam or cam."
             )
         encode = self.adapter.tokenizer
-        words = () if isinstance(extras.candidates, bool) else tuple(extras.candidates)
+        words = () if isinstance(wanted, bool) else tuple(wanted)
         tokens = wanted_tokens(words, lambda text: encode(text, add_special_tokens=False)["input_ids"])
 
         def make(method: Method, settings: Settings, trace: Trace) -> Candidates | None:

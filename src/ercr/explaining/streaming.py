@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.describe import refuse_overflow
+from ercr.explaining.describe import refuse_overflow, strengths
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
+from ercr.image.pieces import AnyGeometry
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
 from ercr.trace import Needs, Trace, TraceRequest, View
@@ -39,7 +40,10 @@ Finish = Callable[[Trace, Evidence, Result], Explanation]
 
 @dataclass(frozen=True)
 class Step:
-    """One generated token: its text and map [h, w]; `said` is the answer so far. End tokens are special and empty."""
+    """One generated token: its text and map [h, w]; `said` is the answer so far. End tokens are special and empty.
+
+    `strength` is the highest value of the map before it was stretched, in the method's unit.
+    """
 
     index: int
     text: str
@@ -48,6 +52,7 @@ class Step:
     map: Floats
     said: str
     special: bool
+    strength: float = 0.0
 
 
 class Stream:
@@ -78,6 +83,11 @@ class Stream:
         self._maps: Tensor | None = None  # evidence of all rows so far
         self._evidence: list[Evidence] = []
         self._results: list[Result] = []
+
+    @property
+    def geometry(self) -> AnyGeometry:
+        """Where the cells of the maps lie."""
+        return self._request.prepared.geometry
 
     def explanation(self) -> Explanation:
         """The explanation of the answer so far; of the whole answer if iteration has not begun."""
@@ -132,10 +142,13 @@ class Stream:
         self._maps = evidence.maps if self._maps is None else torch.cat([self._maps, evidence.maps])
         self._evidence.append(evidence)
         self._results.append(self._method.refine(trace, self._maps, rows, self._settings))
-        return self._newest(trace, self._results[-1].maps[-1], row.log_probabilities[-1:])
+        strength = strengths(evidence, self._results[-1])[-1:]
+        return self._newest(
+            trace, self._results[-1].maps[-1], torch.cat([strength, row.log_probabilities[-1:].to(strength)])
+        )
 
     def _newest(self, trace: Trace, newest: Tensor, own: Tensor) -> Step:
-        """The newest token's step; its map and its probability are copied to the CPU together."""
+        """The newest token's step; its map, its strength and its log-probability are copied to the CPU together."""
         both = torch.cat([newest.flatten(), own.to(newest)]).float()
         ids = trace.ids[trace.input_length :].tolist()
         special = ids[-1] in self._special
@@ -143,8 +156,8 @@ class Stream:
         said = str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip()
         numbers = both.cpu().numpy()  # last, because it waits for the device
         refuse_overflow(self._method.name, numbers)
-        shown, probability = numbers[:-1].reshape(tuple(newest.shape)), float(np.exp(numbers[-1]))
-        return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special)
+        shown, probability = numbers[:-2].reshape(tuple(newest.shape)), float(np.exp(numbers[-1]))
+        return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special, float(numbers[-2]))
 
 
 class GreedySteps:

@@ -14,7 +14,7 @@ from ercr.web.pictures import data_url, draw_map, shrink_to_side
 from ercr.web.task_runner import PartialAnswer
 
 _THUMBNAIL = 224  # pixels of the longer side; shown at half of that
-_BRIGHT = 0.6  # evidence from which black letters stand out more on a tint than white ones
+_BRIGHT = 0.6  # share from which black letters stand out more on a tint than white ones
 
 
 class AnswerView:
@@ -26,22 +26,20 @@ class AnswerView:
         self._drawn = 0
 
     def update(self, partial: PartialAnswer) -> tuple[str, str]:
-        """The words, coloured by their evidence, and the maps of the complete words."""
+        """The words, coloured by their strength, and the maps of the complete words."""
         words = partial.words()
         whole = len(words) if partial.complete else len(words) - 1
-        for text, evidence in words[self._drawn : whole]:
+        for text, map_ in words[self._drawn : whole]:
             if any(letter.isalnum() for letter in text):
-                self._strip += _word_map(text, data_url(draw_map(self._shown, partial.geometry, evidence)))
+                self._strip += _word_map(text, data_url(draw_map(self._shown, partial.geometry, map_)))
             self._drawn += 1
-        spans = "".join(
-            _span(text, float(evidence.max(initial=0.0)), i == 0) for i, (text, evidence) in enumerate(words)
-        )
+        spans = "".join(_span(text, float(map_.max(initial=0.0)), i == 0) for i, (text, map_) in enumerate(words))
         caret = "" if partial.complete else '<span class="caret"></span>'
         return f'<p class="said">{spans}{caret}</p>', self._strip
 
 
-def _span(text: str, evidence: float, first: bool) -> str:
-    space, share = text[: len(text) - len(text.lstrip())], min(1.0, max(0.0, evidence))
+def _span(text: str, strength: float, first: bool) -> str:
+    space, share = text[: len(text) - len(text.lstrip())], min(1.0, max(0.0, strength))
     # in dark mode strong words have a bright background and need dark letters
     hot = " hot" if share > _BRIGHT else ""
     # directly after another word its background must not cover the last letter

@@ -112,16 +112,17 @@ class Service:
     def explain(self, image: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
         """Let the model answer a prompt about an image, and measure the image evidence for every word it says.
 
-        Returns the answer, its words with probability, evidence (0 to 1), map (rows of cells) and the box in pixels of
-        the picture that the map covers, and a self-contained HTML report.
+        Returns the answer, its words with probability, grounding (whether each was seen or guessed), evidence (0 to 1),
+        strength, map (rows of cells) and the box in pixels of the picture that the map covers, and a self-contained
+        HTML report.
         """
         return self._answer(image, prompt, model=model, method=method, length=max_new_tokens)
 
     def explain_sentence(self, image: Any, sentence: Any, prompt: Any, model: Any, method: Any) -> Answer:
         """Measure the image evidence for every word of a given sentence, as if the model had answered with it.
 
-        Returns the sentence, its words with the probability the model gives them, their evidence (0 to 1), map and box,
-        and a self-contained HTML report. A word without evidence or with a low probability may be invented.
+        Returns the sentence, its words with the probability the model gives them, whether each was seen or guessed,
+        their evidence (0 to 1), strength, map and box, and a self-contained HTML report.
         """
         return self._answer(image, prompt, sentence, model=model, method=method)
 
@@ -141,7 +142,13 @@ class Service:
             explainer = self.model_cache.get(task.model)
             with self._until_abandoned() as abandoned, stopped_when(abandoned):
                 explanations = explainer.explain_all(
-                    task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
+                    task.image,
+                    task.prompt,
+                    methods=task.methods,
+                    answer=task.sentence,
+                    max_new_tokens=task.length,
+                    candidates=True,
+                    grounding=True,
                 )
             place = self.folder.new_result()
             with self.folder.reserve(results.likely_size(explanations)) as reservation:

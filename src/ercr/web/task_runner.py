@@ -13,6 +13,7 @@ from ercr.explaining.explainer import Explainer
 from ercr.explaining.streaming import Step
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats, Geometry
+from ercr.image.pieces import pieces_of
 from ercr.methods import resolve
 from ercr.web.tasks import Task
 from ercr.words.pieces import group
@@ -26,18 +27,20 @@ class PartialAnswer:
 
     geometry: Geometry
     texts: list[str] = field(default_factory=list)
-    maps: list[Floats] = field(default_factory=list)
+    maps: list[Floats] = field(default_factory=list)  # whose peaks are their strengths
     complete: bool = False
 
     def add(self, step: Step) -> None:
         if not step.special:
+            peak = float(step.map.max(initial=0.0))
             self.texts.append(step.text)
-            self.maps.append(step.map)
+            self.maps.append(step.map * (step.strength / peak if peak > 0 else 0.0))
 
     def words(self) -> list[tuple[str, Floats]]:
-        """Words and their maps, as the explanation will have them; the last word may still grow."""
+        """Words and their maps; 1 is what the strongest word so far reaches. The last word may still grow."""
+        top = max((float(map_.max(initial=0.0)) for map_ in self.maps), default=0.0) or 1.0
         return [
-            ("".join(self.texts[i] for i in indices), np.asarray(np.max([self.maps[i] for i in indices], 0)))
+            ("".join(self.texts[i] for i in indices), np.asarray(np.max([self.maps[i] for i in indices], 0) / top))
             for indices in group(self.texts)
         ]
 
@@ -47,15 +50,22 @@ def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple
     if task.sentence is not None or not _streams(task.methods[0]):
         yield tuple(
             explainer.explain_all(
-                task.image, task.prompt, methods=task.methods, answer=task.sentence, max_new_tokens=task.length
+                task.image,
+                task.prompt,
+                methods=task.methods,
+                answer=task.sentence,
+                max_new_tokens=task.length,
+                candidates=True,
+                grounding=True,
             )
         )
         return
-    stream = explainer.stream(task.image, task.prompt, method=task.methods[0], max_new_tokens=task.length)
+    extras: Any = {"candidates": True, "grounding": True}
+    stream = explainer.stream(task.image, task.prompt, method=task.methods[0], max_new_tokens=task.length, **extras)
     partial: PartialAnswer | None = None
     updated = 0.0
     for step in stream:
-        partial = partial or PartialAnswer(stream.explanation().alone()[1])
+        partial = partial or PartialAnswer(pieces_of(stream.geometry)[0].geometry)
         partial.add(step)
         if time.monotonic() - updated >= _UPDATE_INTERVAL:
             yield partial

@@ -21,6 +21,7 @@ from ercr.words.contrast import Alternatives, Contrast, contrast
 from ercr.words.function_words import contents
 from ercr.words.grounding import Grounding, Signals, joined
 from ercr.words.pieces import group
+from ercr.words.spots import Spot, spot
 
 Subwords = Literal["max", "mean", "first"]
 _LEAST = 1e-30  # stands for a probability of 0, whose logarithm is no number
@@ -99,6 +100,19 @@ class Word:
         for place in self.where():
             shares[place.picture] = shares.get(place.picture, 0.0) + place.share
         return max(shares, key=lambda at: (shares[at], -at))
+
+    @property
+    def spot(self) -> Spot | None:
+        """Where the evidence is strongest, in words and as a box in pixels; None if there is no evidence."""
+        if self.evidence <= 0:
+            return None
+        peaks = [float(map_.max(initial=0.0)) for map_ in self.maps]
+        at = int(np.argmax(peaks))
+        piece, map_ = self._pieces[at], self.maps[at]
+        if not piece.clip:
+            return spot(map_, piece.geometry, at)
+        best = int(map_.reshape(piece.slices, -1).max(1).argmax())
+        return spot(map_[best], piece.geometry, at, piece.times[best][0])
 
     @property
     def _pieces(self) -> tuple[Piece, ...]:

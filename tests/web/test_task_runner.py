@@ -27,15 +27,19 @@ def test_streamed_words_and_both_methods_agree_with_explaining_at_once(load, tas
     monkeypatch.setattr("ercr.web.task_runner._UPDATE_INTERVAL", 0.0)
     explainer = load("qwen2_vl")
     *partials, explanations = run_task(task, explainer)
-    at_once = explainer.explain_all(task.image, task.prompt, methods=task.methods, max_new_tokens=task.length)
+    extras = {"candidates": True, "grounding": True}
+    at_once = explainer.explain_all(task.image, task.prompt, methods=task.methods, max_new_tokens=task.length, **extras)
     assert len(partials) == 13  # one per token, and one when all is said
     assert [e.provenance for e in explanations] == [e.provenance for e in at_once]
     for watched, expected in zip(explanations, at_once, strict=True):
         assert watched.text == expected.text
         np.testing.assert_allclose(watched.maps, expected.maps, atol=2e-5)
+        np.testing.assert_allclose(watched.alternatives.maps, expected.alternatives.maps, atol=2e-5)
+        seen = [[word.grounding.seen for word in found.words] for found in (watched, expected)]
+        np.testing.assert_allclose(*seen, atol=1e-4)
     said = [(text.strip(), evidence) for text, evidence in partials[-1].words() if text.strip()]
     assert [text for text, _ in said] == [word.text for word in at_once[0].words]
-    np.testing.assert_allclose([e for _, e in said], [word.map for word in at_once[0].words], atol=2e-5)
+    np.testing.assert_allclose([e for _, e in said], [word.lit for word in at_once[0].words], atol=2e-5)
 
 
 def test_given_sentences_and_methods_that_cannot_stream_come_at_once(load, picture):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.describe import refuse_overflow, strengths
+from ercr.explaining.describe import refuse_overflow
 from ercr.explanation import Explanation
 from ercr.image.geometry import Floats
 from ercr.image.pieces import AnyGeometry
@@ -142,22 +142,23 @@ class Stream:
         self._maps = evidence.maps if self._maps is None else torch.cat([self._maps, evidence.maps])
         self._evidence.append(evidence)
         self._results.append(self._method.refine(trace, self._maps, rows, self._settings))
-        strength = strengths(evidence, self._results[-1])[-1:]
-        return self._newest(
-            trace, self._results[-1].maps[-1], torch.cat([strength, row.log_probabilities[-1:].to(strength)])
-        )
+        result = self._results[-1]
+        # what 1 in the map was before it was stretched; without sizes, maps are in the method's unit
+        sizes = [size[-1:] for size in (evidence.size, result.size) if size is not None]
+        return self._newest(trace, result.maps[-1], [*sizes, row.log_probabilities[-1:]])
 
-    def _newest(self, trace: Trace, newest: Tensor, own: Tensor) -> Step:
-        """The newest token's step; its map, its strength and its log-probability are copied to the CPU together."""
-        both = torch.cat([newest.flatten(), own.to(newest)]).float()
+    def _newest(self, trace: Trace, newest: Tensor, numbers: Sequence[Tensor]) -> Step:
+        """The newest token's step, from its map, sizes and log-probability, which are copied to the CPU together."""
+        both = torch.cat([newest.flatten(), *(number.to(newest) for number in numbers)]).float()
         ids = trace.ids[trace.input_length :].tolist()
         special = ids[-1] in self._special
         text = "" if special else pieces(self._adapter.decode, ids[-_TAIL:], complete=False)[-1]
         said = str(self._adapter.tokenizer.decode(ids, skip_special_tokens=True)).strip()
-        numbers = both.cpu().numpy()  # last, because it waits for the device
-        refuse_overflow(self._method.name, numbers)
-        shown, probability = numbers[:-2].reshape(tuple(newest.shape)), float(np.exp(numbers[-1]))
-        return Step(len(ids) - 1, text, ids[-1], probability, shown, said, special, float(numbers[-2]))
+        values = both.cpu().numpy()  # last, because it waits for the device
+        refuse_overflow(self._method.name, values)
+        shown, (*sizes, log) = values[: newest.numel()].reshape(tuple(newest.shape)), values[newest.numel() :]
+        strength = float(shown.max(initial=0.0)) * float(np.prod(sizes))
+        return Step(len(ids) - 1, text, ids[-1], float(np.exp(log)), shown, said, special, strength)
 
 
 class GreedySteps:

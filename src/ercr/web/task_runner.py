@@ -76,7 +76,9 @@ def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple
     first = stream.explanation()
     # as token ids, because a tokenizer may split the same words differently
     said: Any = [token.id for token in first.text_tokens if token.kind == "answer"]
-    others = [explainer.explain(task.image, task.prompt, answer=said, method=name) for name in task.methods[1:]]
+    others = [
+        explainer.explain(task.image, task.prompt, answer=said, method=name, **extras) for name in task.methods[1:]
+    ]
     for other in others:
         # the answer was passed as token ids, but the model did generate it
         other.provenance.update({key: first.provenance[key] for key in ("answer", "generation")})

@@ -12,7 +12,16 @@ from ercr.errors import InputError, nearest
 from ercr.report.cells import Cells
 from ercr.report.document import Missing, Plot, Report, Section, Table
 from ercr.report.runs import Evaluated, read_runs
-from ercr.report.sections import components, efficiency, faithfulness, places, plausibility, published, suppression
+from ercr.report.sections import (
+    components,
+    efficiency,
+    faithfulness,
+    grounding,
+    places,
+    plausibility,
+    published,
+    suppression,
+)
 from ercr.version import __version__
 
 # every table that can be reproduced, and the question it answers
@@ -38,8 +47,9 @@ def build(
 ) -> Report:
     """Read the runs and make every table they have data for, or only the tables in `only`."""
     benchmarks = [efficiency.read_benchmark(path) for folder in folders if (path := _benchmark(folder)) is not None]
-    evaluated = [folder for folder in folders if not _only_benchmark(folder)]
-    runs = read_runs(evaluated) if evaluated or not benchmarks else []
+    judged = [grounding.read_judged(folder) for folder in dict.fromkeys(folders) if grounding.is_grounding(folder)]
+    evaluated = [folder for folder in folders if not _only_benchmark(folder) and not grounding.is_grounding(folder)]
+    runs = read_runs(evaluated) if evaluated or not (benchmarks or judged) else []
     _check_reference(runs, reference)
     by_rule: dict[str, list[Evaluated]] = {}
     for run in runs:
@@ -55,6 +65,7 @@ def build(
         faithfulness.faithfulness(Cells.of(usual, "faithfulness"), reference),
         places.places(Cells.of(usual, "places"), reference),
         efficiency.efficiency(benchmarks),
+        grounding.grounding(judged),
         components.views(cells),
         components.scales(cells),
         plausibility.answers(runs),
@@ -63,9 +74,9 @@ def build(
     if with_paper:
         sections.append(published.published({section.key for section in sections}))
     return Report(
-        tuple(_summary(run) for run in runs),
+        (*(_summary(run) for run in runs), *(run.summary() for run in judged)),
         tuple(_distinct(sections)),
-        tuple(_missing(sections, runs, benchmarks, only)),
+        tuple(_missing(sections, runs, benchmarks, only)) if runs or benchmarks else (),
         tuple(_warnings(runs)),
         __version__,
     )

@@ -127,6 +127,12 @@ def compare(title: str, explainer: ercr.Explainer, model: Any, processor: Any, s
         assert torch.equal(batch.positions, expected), (title, "positions")
         following = theirs["input_ids"].shape[1] + delta
         assert torch.equal(batch.next_positions, following), (title, "position of the next token")
+    elif hasattr(model.model, "get_rope_index"):
+        names = ("image_grid_thw", "video_grid_thw", "attention_mask")
+        grids = {key: theirs[key] for key in names if key in theirs}
+        expected, _ = model.model.get_rope_index(theirs["input_ids"], theirs["mm_token_type_ids"], **grids)
+        used = adapter.decoder_inputs(adapter.pack([prepared], 0))["position_ids"]
+        assert torch.equal(used[-3:], expected), (title, "positions")
     with torch.no_grad():
         spoken = model.generate(**theirs, max_new_tokens=NEW_TOKENS, do_sample=False)
     given = (shown, prompt) if isinstance(prompt, str) else (prompt,)

@@ -25,8 +25,6 @@ from ercr.metrics.presence import NAMELESS, Named, Names, Scene, kinds, scene, s
 from ercr.trace import Needs, trace_samples
 from ercr.words import Word
 from ercr.words.calibration import Calibration
-from ercr.words.grounding import Grounding
-from ercr.words.grounding import joined as together
 
 _STATISTICS = 500  # samples from which the frequencies of things are counted
 
@@ -133,7 +131,7 @@ def _word_rows(head: Row, found: Read, known: Scene, prompt: Any, language: Lang
         there, by = known.judge(noun, language) if judged else (None, None)
         yield {
             **head,
-            **_numbers(part, found.signals[place]),
+            **_numbers(found, place, place + count),
             **{"answer": answer, "text": text, "there": there, "by": by, "kind": kind},
             **{"word": place, "words": len(found.words), "repeated": noun in said},
         }
@@ -153,20 +151,17 @@ def _length(words: Sequence[Word], known: Scene, language: Language) -> int:
 
 def _name_row(head: Row, name: Named, found: Read) -> Row:
     """The row of a name in an answer of an article, the name and a full stop."""
-    part = found.words[1:-1]
     return {
         **head,
-        **_numbers(part, found.signals[1]),
+        **_numbers(found, 1, len(found.words) - 1),
         **{"source": "name", "answer": _asking(name.text), "text": name.text, "drawn": name.drawn},
         **{"there": name.there, "kind": "noun", "word": 1, "words": len(found.words), "repeated": False},
     }
 
 
-def _numbers(words: Sequence[Word], signals: dict[str, float]) -> Row:
-    """The grounding of some words together, and the signals of the first of them."""
-    parts = [word.grounding for word in words if word.grounding is not None]
-    whole: Grounding | None = parts[0] if len(parts) == 1 else together(parts)
-    assert whole is not None, "every word was measured"
+def _numbers(found: Read, start: int, stop: int) -> Row:
+    """The grounding and the signals of a word, or of some words that name one thing."""
+    whole, signals = found.name(start, stop)
     return {
         **{name: signals.get(name) for name in SIGNALS},
         **{"seen": whole.seen, "verdict": whole.verdict, "content": whole.content},

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from ercr.trace.ranked import logits, vocabulary_size
 from ercr.trace.without_picture import instead_of, other_picture
 from ercr.words import Word
 from ercr.words.calibration import Calibration
-from ercr.words.grounding import WITHOUT, features
+from ercr.words.grounding import WITHOUT, Grounding, Signals, features
 
 if TYPE_CHECKING:
     from ercr.explaining.bulk import Ready
@@ -44,6 +45,10 @@ METHODS = ("tam", "ercr")
 PICTURES = ("grey", "noise", "other")  # what is shown instead of the picture, beside nothing
 _NEAREST = 32  # visual tokens that GLSim compares with, at most a tenth of them
 _GLOBAL = 0.6  # weight of its global part
+_LEAST = 1e-30  # probability
+
+
+_SUMMED = ("log_probability", "effect_")  # a name of several words has the sum of theirs, else its first word's
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,22 @@ class Read:
 
     words: tuple[Word, ...]
     signals: list[dict[str, float]]  # of each word
+    measured: Signals
+
+    def name(self, start: int, stop: int) -> tuple[Grounding, dict[str, float]]:
+        """The grounding and signals of some words that name one thing, read as one long word."""
+        words, signals = self.words[start:stop], self.signals[start:stop]
+        own = words[0].grounding
+        assert own is not None, "every word was measured"
+        if len(words) == 1:
+            return own, signals[0]
+        tokens = [token for word in words for token in word.tokens]
+        logs = [math.log(max(token.probability, _LEAST)) for token in tokens]
+        whole = self.measured.word([token.row for token in tokens], logs, own.content)
+        return whole, {
+            name: sum(one[name] for one in signals) if name.startswith(_SUMMED) else value
+            for name, value in signals[0].items()
+        }
 
 
 @torch.no_grad()
@@ -79,6 +100,8 @@ def read(
     if other is not None:
         effects = _without(adapter, request, answers, other)
         rest = [_of_tokens(adapter, trace, inside) for trace, inside in found]
+        for own, confidence in zip(rest, _internal_confidence(adapter, found), strict=True):
+            own["internal_confidence"] = confidence
     by_method = [_explain(explainer, ready, traces, measured, *method) for method in chosen]
     return [
         _read([of_method[at] for of_method in by_method], effects[at], rest[at], measured[at])
@@ -129,10 +152,17 @@ def _of_tokens(adapter: Adapter, trace: Trace, inside: Inside) -> dict[str, Tens
     for quarter in range(4):
         part = inside.attention[quarter * blocks // 4 : max((quarter + 1) * blocks // 4, quarter * blocks // 4 + 1)]
         found[f"attention_{quarter + 1}"] = part.mean(0)
-    normed = torch.stack([adapter.final_norm(states) for states in inside.visual])
-    found["internal_confidence"] = spelt(adapter, [normed], [words])[0].best_probability
     found["glsim"] = _glsim(adapter, trace, inside, words)
     return {name: column.float().cpu() for name, column in found.items()}
+
+
+def _internal_confidence(adapter: Adapter, found: Sequence[tuple[Trace, Inside]]) -> list[Tensor]:
+    """The highest probability [R] of each answer's tokens at visual tokens, which all answers share, over blocks."""
+    normed = torch.stack([adapter.final_norm(states) for states in found[0][1].visual])
+    answers = [trace.text.targets[trace.prompts :] for trace, _ in found]
+    words, index = torch.unique(torch.cat(answers), return_inverse=True)
+    every = spelt(adapter, [normed], [words])[0].best_probability[index].float().cpu()
+    return list(torch.split(every, [len(answer) for answer in answers]))
 
 
 def _entropy(adapter: Adapter, states: Tensor) -> Tensor:
@@ -156,13 +186,14 @@ def _read(
 ) -> Read:
     """The words of the last method, each with all its signals; a word's first token stands for it."""
     last = explanations[-1]
-    first = last.signals.first if last.signals is not None else 0
+    assert last.signals is not None, "it was measured"
+    first = last.signals.first
     found = []
     for index, word in enumerate(last.words):
         at = [token.row - first for token in word.tokens]
         grounding = word.grounding
         assert grounding is not None, "every word of the answer was measured"
-        total = float(torch.tensor([token.probability for token in word.tokens]).clamp(min=1e-30).log().sum())
+        total = sum(math.log(max(token.probability, _LEAST)) for token in word.tokens)
         lead = {name: float(column[at[0]]) for name, column in measured.values.items() if not name.startswith(WITHOUT)}
         signals = features(total, grounding.image_effect, lead)
         signals |= {f"effect.{kind}": total - float(column[at].sum()) for kind, column in effects.items()}
@@ -171,4 +202,4 @@ def _read(
             own, name = explanation.words[index], explanation.provenance["method"]
             signals |= {f"{name}_peak": own.evidence, f"{name}_strength": own.strength}
         found.append({name.replace(".", "_"): value for name, value in signals.items()})
-    return Read(last.words, found)
+    return Read(last.words, found, last.signals)

@@ -169,7 +169,7 @@ def compare(made: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     import ercr
-    from ercr.models.chat import as_messages, render_chat
+    from ercr.models.chat import Placeholder, as_messages, render_chat
     from ercr.models.convert import convert
 
     found: dict[str, Any] = {}
@@ -180,16 +180,14 @@ def compare(made: Path) -> dict[str, Any]:
         adapter = ercr.Explainer.from_pretrained(str(target), dtype="float32").adapter
         recorded = json.loads((folder / "recorded.json").read_text())
         states = load_file(folder / "states.st")
-        out = adapter.model(input_ids=states["ids"], pixel_values=states["tiles"]).logits
-        expanded = f"<img>{adapter.image_token * int((states['ids'] == adapter.image_token_id).sum())}</img>"
+        out = adapter.model(input_ids=states["ids"], pixel_values=states["tiles"]).logits.detach()
+        visual = adapter.image_token * int((states["ids"] == adapter.image_token_id).sum())
+        places = [Placeholder(adapter.image_token, f"<img>{visual}</img>")]
         turns = [as_messages(question) for question in QUESTIONS]
         turns.append(turns[0])
         talk = [*turns[0], {"role": "assistant", "content": "A dog. "}, {"role": "user", "content": QUESTIONS[2]}]
         turns.append(as_messages(talk))
-        chats = [
-            render_chat(adapter.tokenizer, adapter.chat_template, turn, adapter.image_token, expanded).ids.tolist()
-            for turn in turns
-        ]
+        chats = [render_chat(adapter.tokenizer, adapter.chat_template, turn, places).ids.tolist() for turn in turns]
         strings = random_strings() if recorded["split"] else []
         numbers = [adapter.tokenizer(text)["input_ids"] for text in strings]
         joined = [adapter.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in recorded["split"]]

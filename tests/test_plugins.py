@@ -131,12 +131,13 @@ def test_files_are_loaded_before_any_command_wherever_the_option_stands(outside,
 def test_a_worker_of_a_cluster_loads_the_files_it_is_told(outside, tmp_path):
     from ercr.errors import UnknownMethod
     from ercr.evaluate.cluster import _PartWorker
+    from ercr.evaluate.job import Evaluation
     from ercr.evaluate.plan import Plan
 
     file = written(tmp_path, "here.py", METHOD.format(name="here"))
     with pytest.raises(UnknownMethod):
         Plan("no such folder/model", "scenes:1", ("here",))
-    worker = _PartWorker(Plan("./no-such-model", "scenes:1", ("cam",)), str(tmp_path), 1, 1, [str(file)])
+    worker = _PartWorker(Evaluation(Plan("./no-such-model", "scenes:1", ("cam",))), str(tmp_path), 1, 1, [str(file)])
     answer = worker({"item": [0]})
     assert "no-such-model" in answer["error"][0]  # it came as far as the model
     assert "here" in methods.methods()

@@ -52,8 +52,8 @@ FAULTS = [
     Fault(
         "the filter spills over cells beside the picture",
         "methods/ercr.py",
-        "rank_gaussian(cleaned, sheets_of(trace.geometry)) * valid",
-        "rank_gaussian(cleaned, sheets_of(trace.geometry))",
+        "rank_gaussian(maps, sheets_of(trace.geometry)) * valid_cells(trace.geometry, maps.device)",
+        "rank_gaussian(maps, sheets_of(trace.geometry))",
         EQUATIONS,
     ),
     Fault(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from PIL import Image
 
 from ercr.explanation import Candidate, Explanation, Token
+from ercr.image.clips import LoadedClip
+from ercr.image.facts import Facts
+from ercr.image.gallery import Gallery
 from ercr.image.geometry import STRAIGHT, Box, Geometry, Lean, Panel, Spans
 from ercr.image.images import LoadedImage
+from ercr.image.pieces import Piece, Pieces
 from ercr.words.calibration import Calibration, Part
 from ercr.words.contrast import Alternatives
 from ercr.words.grounding import Signals
@@ -143,3 +148,53 @@ def _token(rng: np.random.Generator, row: int, text: str, prompts: int, count: i
         probability=probability,
         candidates=(Candidate(text, row, probability), *others),
     )
+
+
+def pieces(
+    *kinds: str,
+    answer: Sequence[str] = ANSWER,
+    prompt: Sequence[str] = PROMPT,
+    method: str = "cam",
+    seed: int = 0,
+    frames: int = 6,
+    size: tuple[int, int] = (96, 128),
+    grid: tuple[int, int] = (4, 6),
+    conversation: Sequence[dict] = (),
+) -> Explanation:
+    """Words about pictures and clips; a slice shows two frames. Most evidence for a word is in one place."""
+    items = [
+        LoadedImage(_smooth(size, 10 + at)) if kind == "picture" else made_clip(frames, size, 40 + at)
+        for at, kind in enumerate(kinds)
+    ]
+    geometry = Geometry(size, (Panel(grid, (0, 0, size[1], size[0])),))
+    pairs = [() if isinstance(i, LoadedImage) else zip(i.times[::2], i.times[1::2], strict=True) for i in items]
+    shown = Pieces(tuple(Piece(geometry, tuple(times), frames / 2) for times in pairs))
+    one = explanation(answer, prompt, grid=grid, method="cam", seed=seed)
+    places = sum(piece.slices for piece in shown.pieces)
+    maps = np.zeros((len(one.maps), places, grid[0] * grid[1]), np.float32)
+    for row, map_ in enumerate(one.maps):
+        maps[row, row % places] = map_.ravel()
+        maps[row, (row + 1) % places] = 0.2 * map_.ravel()
+    gallery = Gallery(tuple(items))
+    provenance = {**one.provenance, "method": method, "image": {"sha256": gallery.sha256()}}
+    if conversation:
+        provenance["conversation"] = list(conversation)
+    return replace(
+        one,
+        image=gallery,
+        geometry=shown,
+        maps=maps.reshape(len(maps), 1, -1),
+        stages={},
+        provenance=provenance,
+    )
+
+
+def _smooth(size: tuple[int, int], seed: int) -> Image.Image:
+    """Blobs that look the same at every size."""
+    return photo((12, 16), seed).resize((size[1], size[0]), resample=Image.Resampling.BICUBIC)
+
+
+def made_clip(frames: int, size: tuple[int, int], seed: int) -> LoadedClip:
+    """Pictures that differ clearly, two in a second."""
+    pictures = tuple(_smooth(size, seed + frame) for frame in range(frames))
+    return LoadedClip(pictures, tuple(range(frames)), Facts(frames, 2.0, size))

@@ -19,6 +19,7 @@ import torch
 from ercr.explaining.sizes import Sizes
 from ercr.image.gallery import Shown
 from ercr.models.base import Adapter, Prepared
+from ercr.models.chat import Message
 from ercr.trace import TraceRequest
 from ercr.trace.flow import Flow
 from ercr.trace.memory import free_memory, out_of_memory
@@ -41,6 +42,7 @@ class Ready:
 
     image: Shown
     request: TraceRequest
+    conversation: tuple[Message, ...] = ()  # what was said before the answer, where it is more than one prompt
 
     @property
     def length(self) -> int:

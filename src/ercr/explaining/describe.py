@@ -18,6 +18,7 @@ from ercr.image.clips import LoadedClip
 from ercr.image.gallery import Gallery, Shown
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.models.base import Adapter
+from ercr.models.chat import Message
 from ercr.trace import Trace
 from ercr.trace.greedy import Generation
 from ercr.version import __version__
@@ -71,6 +72,7 @@ class Explained:
     candidates: Candidates | None = None
     signals: Measured | None = None
     prepared_on: str = "cpu"  # the kind of device that resized the image
+    conversation: tuple[Message, ...] = ()  # what was said before, where it is more than one prompt
 
     def tensors(self) -> Tensors:
         """All tensors that an explanation needs, in groups."""
@@ -200,6 +202,7 @@ def _provenance(adapter: Adapter, name: str, revision: str | None, job: Explaine
         "generation": None if job.options is None else {k: v for k, v in job.options.items() if _plain(v)},
         "answer": "generated" if job.options is not None else "given",
         "image": _shown(job.image),
+        **({"conversation": list(job.conversation)} if job.conversation else {}),
         "versions": {
             "ercr": __version__,
             "torch": torch.__version__,

@@ -314,7 +314,8 @@ class Explainer:
         def finish(trace: Trace, evidence: Evidence, result: Result) -> Explanation:
             measured = None if grounds is None else self.runs.measure([trace], [ready.request], grounds)[0]
             others = instead(chosen, settings, trace)
-            job = Explained(ready.image, trace, chosen, settings, options, evidence, result, others, measured)
+            parts = (trace, chosen, settings, options, evidence, result, others, measured)
+            job = Explained(ready.image, *parts, conversation=ready.conversation)
             return describe(self.adapter, self.name, self.revision, [job])[0]
 
         lens = None if grounds is None else tuple(grounds.depths)

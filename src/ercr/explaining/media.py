@@ -71,6 +71,12 @@ def media(shown: Shown) -> Sequence[Medium]:
     return [item.rgb if isinstance(item, LoadedImage) else item for item in shown.items]
 
 
+def turns_of(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The conversation, where it is more than one prompt with all pictures and clips in front of it."""
+    kinds = [part["type"] == "text" for part in messages[0]["content"]]
+    return tuple(messages) if len(messages) > 1 or kinds != sorted(kinds) else ()
+
+
 def _load(source: Any, choose: Sampling) -> LoadedImage | LoadedClip:
     if isinstance(source, LoadedClip):
         return source

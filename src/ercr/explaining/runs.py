@@ -17,7 +17,7 @@ from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
-from ercr.explaining.media import Asked, MediaLike, asked, load, media
+from ercr.explaining.media import Asked, MediaLike, asked, load, media, turns_of
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
@@ -95,14 +95,15 @@ class Runs:
         prepared = adapter.prepare(shown, wanted.messages, cells)
         request = TraceRequest(host, prepared, self._answer(answer if given.turn is None else wanted.answer))
         if not ahead:
-            return Ready(loaded, request)
+            return Ready(loaded, request, turns_of(wanted.messages))
         kinds = {(scale, need.kind) for need in ahead for scale in need.scales if scale != 1.0}
         views = {
             scale: ready_to_copy(adapter.view(shown, request.prepared, scale, kind), adapter)
             for scale, kind in sorted(kinds)
             if len({k for s, k in kinds if s == scale}) == 1
         }
-        return Ready(loaded, replace(request, prepared=ready_to_copy(request.prepared, adapter), views=views))
+        request = replace(request, prepared=ready_to_copy(request.prepared, adapter), views=views)
+        return Ready(loaded, request, turns_of(wanted.messages))
 
     def ready_alone(
         self,
@@ -172,6 +173,7 @@ class Runs:
                         candidates=instead,
                         signals=measured[row],
                         prepared_on=ready.prepared_on,
+                        conversation=ready.conversation,
                     )
         return jobs
 

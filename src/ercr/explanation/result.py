@@ -26,14 +26,22 @@ class Explanation(WordMaps):
     # showing
 
     def overlay(
-        self, which: Which = None, *, opacity: float = 0.7, colormap: str = "inferno", grey: bool | None = None
+        self,
+        which: Which = None,
+        *,
+        picture: int | None = None,
+        time: float | None = None,
+        opacity: float = 0.7,
+        colormap: str = "inferno",
+        grey: bool | None = None,
     ) -> Image.Image:
         """The image with a word's evidence laid over it; parts that the model was not shown are hatched.
 
         A word that is weak beside the answer's others stays faint. The image is grey beneath the map if `grey` is set,
-        by default where its warm colours would drown the heat.
+        by default where its warm colours would drown the heat. Several pictures and clips stand side by side, unless
+        `picture` names one; a clip is shown at a `time` in seconds, by default the word's strongest moment.
         """
-        return overlay_word(self, which, opacity, colormap, grey)
+        return overlay_word(self, which, opacity, colormap, grey, picture, time)
 
     def overlay_contrast(
         self,

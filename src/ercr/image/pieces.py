@@ -89,6 +89,11 @@ class Piece:
             raise InputError(f"The clip lasts from 0 to {self.spans[-1][1]:.2f} seconds, so there is no time {time:g}.")
         return min(bisect_right([start for start, _ in self.spans], time) - 1, self.slices - 1)
 
+    def frame_at(self, time: float) -> int:
+        """The frame of a clip that stands nearest to a moment, among those of the slice that shows it."""
+        first, behind = self.first_frames[(at := self.slice_at(time)) : at + 2]
+        return min(range(first, behind), key=lambda frame: abs(self.times[at][frame - first] - time))
+
     def to_dict(self) -> dict[str, Any]:
         data = self.geometry.to_dict()
         return {**data, "times": [list(times) for times in self.times], "end": self.end} if self.clip else data

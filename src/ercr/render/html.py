@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ercr.words import Word, WordMaps
 
 MODULES = (
-    "dom unpack paint tint selection grounding sentence figure controls candidates details about group report".split()
-)
+    "dom unpack paint tint selection grounding sentence view clock player figure turns controls candidates "
+    "details about group report"
+).split()
 _FRAME_HEIGHT = 680  # pixels; a frame cannot grow with its content, so the page inside scrolls
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from ercr.errors import InputError
+from ercr.image.gallery import Gallery
 from ercr.image.geometry import Floats
+from ercr.image.images import LoadedImage
+from ercr.image.pieces import split
 from ercr.render.colormaps import colour, colour_signed
-from ercr.words import Which, WordMaps
+from ercr.words import Which, Word, WordMaps
 from ercr.words.contrast import Contrast
 
 _HATCH = 8  # pixels between the hatching's lines
+_GAP = 12  # pixels between pictures side by side
 _GREY = 1.5  # greying of the picture as a multiple of the opacity, where its own colours would look like evidence
 _WARM = (240, 36)  # hues of heat, from magenta over red to yellow; 256 go round
 _VIVID, _MUCH = 0.15, 0.25  # from which saturation times brightness a colour counts, and in which share of the picture
@@ -20,9 +26,10 @@ _LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # the weights of th
 _FAINTEST = 0.25  # weaker maps are not brightened to the full range, so that very little evidence does not look strong
 
 
-def brighten(heat: Floats) -> Floats:
-    """A map scaled for display: its strongest cell becomes 1, unless the whole map is weak."""
-    return np.asarray(np.clip(heat / max(float(heat.max(initial=0.0)), _FAINTEST), 0, 1), np.float32)
+def brighten(heat: Floats, peak: float | None = None) -> Floats:
+    """A map scaled for display: its strongest cell (or a given peak) becomes 1, unless the whole map is weak."""
+    top = float(heat.max(initial=0.0)) if peak is None else peak
+    return np.asarray(np.clip(heat / max(top, _FAINTEST), 0, 1), np.float32)
 
 
 def is_warm(image: Image.Image) -> bool:
@@ -40,14 +47,16 @@ def overlay(
     opacity: float,
     colormap: str,
     grey: bool | None = None,
+    peak: float | None = None,
 ) -> Image.Image:
     """The image dimmed and lit up where `heat` [H, W] is; parts that were not seen are hatched.
 
-    The image is shown in grey if `grey` is set, and by default where its own colours would drown the heat.
+    The image is shown in grey if `grey` is set, and by default where its own colours would drown the heat. `peak` is
+    what is lit fully: the highest value of several maps that are to be compared, and by default of this one.
     """
     if not 0 <= opacity <= 1:
         raise InputError(f"opacity must lie between 0 and 1, not {opacity}.")
-    light = brighten(heat)
+    light = brighten(heat, peak)
     return _blend(image, light, colour(0.3 + 0.7 * light, colormap), seen, opacity, grey)
 
 
@@ -75,10 +84,52 @@ def overlay_word(
     opacity: float = 0.7,
     colormap: str = "inferno",
     grey: bool | None = None,
+    picture: int | None = None,
+    time: float | None = None,
 ) -> Image.Image:
-    """The explained image with a word's evidence; the word is found as `WordMaps.find` does. Weak words stay faint."""
+    """The explained image with a word's evidence; the word is found as `WordMaps.find` does. Weak words stay faint.
+
+    Several pictures and clips stand side by side on one scale, unless one is named; a clip is shown at a moment, by
+    default the word's strongest.
+    """
+    if isinstance(explanation.image, Gallery):
+        word, looks = explanation.find(which), (opacity, colormap, grey)
+        if picture is None and time is None and len(explanation.pieces) > 1:
+            return abreast([_of_piece(explanation, word, at, None, looks) for at in range(len(explanation.pieces))])
+        return _of_piece(explanation, word, explanation.picture_index(picture), time, looks)
+    if picture is not None or time is not None:
+        explanation = explanation.of_picture(picture, time)
     image, geometry = explanation.alone()
     return overlay(image.rgb, explanation.lit_heatmap(which), geometry.seen_pixels(), opacity, colormap, grey)
+
+
+def _of_piece(
+    explanation: WordMaps, word: Word, at: int, time: float | None, looks: tuple[float, str, bool | None]
+) -> Image.Image:
+    """One of several pictures, or a clip at a moment, lit on the scale that all of them share."""
+    piece, item = explanation.pieces[at], explanation.media[at]
+    lit = split(explanation.geometry, word.lit)[at].reshape(piece.slices, *piece.geometry.grid)
+    if isinstance(item, LoadedImage):
+        if time is not None:
+            raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
+        slice_, image = 0, item.rgb
+    else:
+        slice_ = word.strongest_slice(at) if time is None else piece.slice_at(time)
+        image = item.frames[piece.first_frames[slice_] if time is None else piece.frame_at(time)]
+    heat, peak = piece.geometry.to_pixels(lit[slice_]), float(word.lit.max(initial=0.0))
+    return overlay(image, heat, piece.geometry.seen_pixels(), *looks, peak=peak)
+
+
+def abreast(images: Sequence[Image.Image]) -> Image.Image:
+    """Pictures side by side at one height, that of the highest, on white."""
+    high = max(image.height for image in images)
+    sizes = [(max(1, round(image.width * high / image.height)), high) for image in images]
+    sheet = Image.new("RGB", (sum(width for width, _ in sizes) + _GAP * (len(images) - 1), high), "white")
+    left = 0
+    for image, size in zip(images, sizes, strict=True):
+        sheet.paste(image if image.size == size else image.resize(size, resample=Image.Resampling.LANCZOS), (left, 0))
+        left += size[0] + _GAP
+    return sheet
 
 
 def overlay_contrast(

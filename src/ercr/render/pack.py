@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 
 from ercr.image.geometry import Floats
 from ercr.render.colormaps import cold, names, table
+from ercr.render.grids import coarsened, places, shares
 from ercr.render.labels import labels
-from ercr.render.overlay import is_warm
-from ercr.render.picture import picture
+from ercr.render.shown import are_several, shown, turns
 from ercr.render.stages import stages
 
 if TYPE_CHECKING:
@@ -41,7 +40,8 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
         spaces = [*_spaces(explanation.prompt_tokens, explanation.prompt_words)]
         spaces += _spaces(explanation.tokens, explanation.words)
         key = explanation.image.sha256()
-        images.setdefault(key, _image(explanation))
+        if key not in images:
+            images[key] = shown(explanation)
         group = groups.setdefault(
             (key, len(explanation.prompt_words), tuple(w.text for w in words)),
             {
@@ -52,6 +52,7 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
                 "tables": [],
                 "panels": [],
                 "open": None if groups else _range(words, word),
+                "turns": turns(explanation, explanation.prompt_words),
                 "grounding": None,
             },
         )
@@ -66,20 +67,6 @@ def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str
         "cold": _encode(cold()),
         "images": list(images.values()),
         "groups": list(groups.values()),
-    }
-
-
-def _image(explanation: WordMaps) -> dict[str, Any]:
-    image, _ = explanation.alone()
-    shown = picture(image.rgb)
-    height, width = image.size
-    return {
-        "src": shown.url,
-        "size": [width, height],
-        "shown": list(shown.size),
-        "format": shown.format,
-        "lossless": shown.lossless,
-        "warm": is_warm(image.rgb),
     }
 
 
@@ -150,8 +137,8 @@ def _token_table(explanation: WordMaps, words: Sequence[Word]) -> dict[str, Any]
 
 def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[str, Any]:
     steps = stages(explanation, words)
-    stored = _grid(explanation, step)
-    levels, peaks = zip(*(_levels(_coarsen(s.maps, step)) for s in steps), strict=True)
+    geometry = explanation.geometry
+    levels, peaks = zip(*(_levels(coarsened(geometry, s.maps, step)) for s in steps), strict=True)
     instead, others = _instead(explanation, words, step)
     provenance = explanation.provenance
     return {
@@ -159,13 +146,8 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "model": provenance.get("model"),
         "settings": {key: value for key, value in (provenance.get("settings") or {}).items() if value is not None},
         "versions": provenance.get("versions") or {},
-        "tokens": list(explanation.geometry.grid),
-        "grid": list(stored.grid),
-        "box": stored.box,
-        "centres": stored.centres,
-        "extent": stored.extent,
-        "seen": round(explanation.seen, 4),
-        "whole": explanation.geometry.whole,
+        **places(explanation, step),
+        **({"where": [[_number(v) for v in shares(word)] for word in words]} if are_several(explanation) else {}),
         "stages": [{"key": s.key, "label": s.label, "about": s.about} for s in steps],
         "shares": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
         "peaks": [[_number(float(p)) for p in peak] for peak in peaks],
@@ -187,15 +169,15 @@ def _instead(
     found = explanation.alternatives
     answered = [word.tokens[0] for word in words if word.tokens[0].kind == "answer"]
     if found is None or not answered:
-        down, across = (-(-side // step) for side in explanation.geometry.grid)
-        return None, np.empty((0, down, across), np.uint8)
+        return None, _levels(coarsened(explanation.geometry, explanation.maps[:0], step))[0]
     rows = [token.row for token in answered]
     at = [row - found.first for row in rows]
     maps = found.maps[at]  # [W, C, h, w]
     heights, strength = maps.max((2, 3), initial=0.0), found.strength[at]
     factors = np.where(heights > 0, strength / np.where(heights > 0, heights, 1.0), 0.0) / explanation.strongest
     lit = np.concatenate([explanation.evened[rows][:, None], maps * factors[..., None, None]], axis=1)
-    levels, peaks = _levels(_coarsen(np.asarray(lit.reshape(-1, *lit.shape[2:]), np.float32), step))
+    flat = np.asarray(lit.reshape(-1, *lit.shape[2:]), np.float32)
+    levels, peaks = _levels(coarsened(explanation.geometry, flat, step))
     strength = np.concatenate([explanation.strengths[rows][:, None], strength], axis=1)
     entries = [
         [
@@ -224,38 +206,6 @@ def _context(explanation: WordMaps, words: Sequence[Word]) -> list[Any] | None:
     return entries
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The grid that maps are stored on: where its rows and columns look, the box, and the cells that hold evidence.
-
-    Places are shares of the image's height and width.
-    """
-
-    grid: tuple[int, int]
-    box: list[float]
-    centres: list[list[float]]
-    extent: list[int]
-
-
-def _grid(explanation: WordMaps, step: int) -> _Grid:
-    _, geometry = explanation.alone()
-    (left, top, right, bottom), (rows, columns), (height, width) = geometry.box, geometry.grid, geometry.size
-    down, across = -(-rows // step), -(-columns // step)
-    right, bottom = left + (right - left) * across * step / columns, top + (bottom - top) * down * step / rows
-    y, x = (np.flatnonzero(geometry.valid.any(axis)) // step for axis in (1, 0))
-    box = [left / width, top / height, right / width, bottom / height]
-    sides = zip(geometry.canvas.centres, geometry.size, strict=True)
-    centres = [[round(float(at), 6) for at in _middles(places / side, step)] for places, side in sides]
-    return _Grid((down, across), [round(v, 6) for v in box], centres, [int(v) for v in (y[0], y[-1], x[0], x[-1])])
-
-
-def _middles(places: NDArray[np.float64], step: int) -> NDArray[np.float64]:
-    """The middles of `step` neighbouring places each; the last ones go on as if there were more."""
-    pitch = places[-1] - places[-2] if len(places) > 1 else 0.0
-    more = places[-1] + pitch * np.arange(1, -len(places) % step + 1)
-    return np.asarray(np.concatenate([places, more]).reshape(-1, step).mean(1))
-
-
 def _coarsening(explanations: Sequence[WordMaps]) -> int:
     """How many cells along each side are stored as one: 1 unless the page would grow too large."""
     size = 0
@@ -266,16 +216,6 @@ def _coarsening(explanations: Sequence[WordMaps]) -> int:
         others = 0 if instead is None else (1 + instead.ids.shape[1]) * len(explanation.words)
         size += (words * steps + others) * rows * columns
     return max(1, int(np.ceil(np.sqrt(size / _MAP_BYTES))))
-
-
-def _coarsen(maps: Floats, step: int) -> Floats:
-    """Means over squares of `step` cells; the last row and column are repeated to fill their squares."""
-    if step == 1 or not len(maps):
-        return maps[:, ::step, ::step]
-    count, rows, columns = maps.shape
-    padded = np.pad(maps, ((0, 0), (0, -rows % step), (0, -columns % step)), mode="edge")
-    squares = padded.reshape(count, padded.shape[1] // step, step, padded.shape[2] // step, step)
-    return np.asarray(squares.mean((2, 4)), np.float32)
 
 
 def _levels(maps: Floats) -> tuple[NDArray[np.uint8], Floats]:

@@ -101,6 +101,11 @@ class Word:
             shares[place.picture] = shares.get(place.picture, 0.0) + place.share
         return max(shares, key=lambda at: (shares[at], -at))
 
+    def strongest_slice(self, picture: int) -> int:
+        """The slice of a clip with most of the word's evidence; 0 for a picture."""
+        piece = self._pieces[picture]
+        return int(self.maps[picture].reshape(piece.slices, -1).sum(1).argmax())
+
     @property
     def spot(self) -> Spot | None:
         """Where the evidence is strongest, in words and as a box in pixels; None if there is no evidence."""
@@ -398,9 +403,7 @@ class WordMaps:
             if time is None:
                 raise InputError("This is a clip: name a moment of it in seconds, as in time=2.5.")
             slice_ = piece.slice_at(time)
-            first, behind = piece.first_frames[slice_ : slice_ + 2]
-            frame = min(range(first, behind), key=lambda frame: abs(item.times[frame] - time))
-            shown = LoadedImage(item.frames[frame])
+            shown = LoadedImage(item.frames[piece.frame_at(time)])
         elif time is not None:
             raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
         else:

@@ -1,8 +1,9 @@
 // Instructions for first-time readers, the meaning of the numbers, and the provenance.
 
 import { byPointer, make } from "./dom.js";
+import { pieceNames } from "./figure.js";
 
-export const heading = (panels) =>
+export const heading = (panels, { items = [null] }, moving) =>
   make(
     "header",
     {},
@@ -10,7 +11,7 @@ export const heading = (panels) =>
     make(
       "p",
       { class: "lead" },
-      `${byPointer("Hover", "Tap")} a word to see where in the image the evidence for it lies.`,
+      `${byPointer("Hover", "Tap")} a word to see where in ${items.length > 1 ? "the pictures" : moving ? "the clip" : "the image"} the evidence for it lies.${moving ? ` ${byPointer("Click", "Tap")} it to go to the moment with most of it.` : ""}`,
     ),
     make(
       "p",
@@ -46,8 +47,26 @@ const MEANING = [
   ],
 ];
 
+const SPREAD = [
+  [
+    "Share of the evidence",
+    "How the evidence for the word is spread over the pictures, or over the time of a clip. A picture counts the same whatever its size, and as much as one step of a clip’s time.",
+  ],
+];
+
 const plain = (value) =>
   Array.isArray(value) ? value.map(plain).join("/") : value === true ? "on" : value === false ? "off" : String(value);
+
+// The grids of several pictures and clips are named one after another.
+const grids = (panel, name) =>
+  (panel.pieces ?? [panel])
+    .map((piece) => (piece.slices > 1 ? `${piece.slices} x ` : "") + piece[name].join(" x "))
+    .join(" + ");
+
+const cells = (panel) => grids(panel, "tokens");
+
+const coarse = (panel) =>
+  grids(panel, "grid") === cells(panel) ? "" : ` (stored here as ${grids(panel, "grid")})`;
 
 const provenance = (panel) => {
   const settings = Object.entries(panel.settings)
@@ -56,20 +75,22 @@ const provenance = (panel) => {
   const versions = Object.entries(panel.versions)
     .map(([name, value]) => `${name} ${plain(value)}`)
     .join(", ");
-  const coarse = panel.grid[0] === panel.tokens[0] ? "" : ` (stored here as ${panel.grid.join(" x ")})`;
   return [
     [
       panel.label,
-      `model ${panel.model}, method ${panel.method}${settings ? ` (${settings})` : ""}, ${panel.tokens.join(" x ")} cells${coarse}${versions ? `; ${versions}` : ""}`,
+      `model ${panel.model}, method ${panel.method}${settings ? ` (${settings})` : ""}, ${cells(panel)} cells${coarse(panel)}${versions ? `; ${versions}` : ""}`,
     ],
   ];
 };
 
+const named = (items) => pieceNames(items).map((name, i) => [name, items[i]]);
+
 const pictures = (images) =>
-  images.map(({ size, shown, format, lossless }) => {
+  images.flatMap(({ items, ...one }) => (items ? named(items) : [["Image", one]])).map(([name, item]) => {
+    const { size, shown, format, lossless, times } = item;
     const same = size[0] === shown[0] && lossless;
     return [
-      "Image",
+      name + (times ? `, ${times.length} frames` : ""),
       same
         ? `${size.join(" x ")} pixels, as it was explained.`
         : `Shown at ${shown.join(" x ")} pixels, encoded as ${format}; explained at ${size.join(" x ")} pixels.`,
@@ -82,6 +103,7 @@ export const about = (data) => {
   const rows = [
     ...(calibrations.length ? [...GROUNDED, ["Calibration", calibrations.join(", ")]] : []),
     ...MEANING,
+    ...(data.images.some(({ items }) => items) ? SPREAD : []),
     ...pictures(data.images),
     ...panels.flatMap(provenance),
   ];

@@ -3,22 +3,30 @@
 import { bars, make, number, share, visible } from "./dom.js";
 import { grounds, verdict } from "./grounding.js";
 import { Candidates } from "./candidates.js";
+import { pieceNames } from "./figure.js";
+import { seconds } from "./player.js";
 
-const where = (maps, stage, range) => {
-  const values = maps.values(stage, range);
-  const at = values.indexOf(values.reduce((a, b) => Math.max(a, b), 0));
-  const columns = maps.panel.grid[1];
-  const x = maps.panel.centres[1][at % columns];
-  const y = maps.panel.centres[0][Math.floor(at / columns)];
+// Where the evidence is strongest: the part of the picture, which of several, and when.
+const where = (maps, stage, range, items) => {
+  const { piece, slice, cell } = maps.highest(maps.values(stage, range));
+  const { grid, centres } = maps.pieces[piece];
+  const x = centres[1][cell % grid[1]];
+  const y = centres[0][Math.floor(cell / grid[1])];
   const third = (value, names) => names[Math.min(2, Math.max(0, Math.floor(3 * value)))];
   const [upright, across] = [third(y, ["top", "middle", "bottom"]), third(x, ["left", "centre", "right"])];
-  return upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;
+  const part = upright === "middle" && across === "centre" ? "centre" : `${upright} ${across}`;
+  const which = items.length > 1 ? ` of ${pieceNames(items)[piece].toLowerCase()}` : "";
+  const { spans } = items[piece];
+  const when = spans ? `, from ${spans[slice].map((time) => seconds(time, spans.at(-1)[1])).join(" to ")} seconds` : "";
+  return part + which + when;
 };
 
 export class Details {
-  // `choose` is told which candidate's map to show; `grounding` says of each word whether it was seen.
-  constructor(open, grounding, choose) {
+  // `choose` is told which candidate's map to show; `grounding` says of each word whether it was seen; `items` are the
+  // pictures and clips.
+  constructor(open, grounding, items, choose) {
     this.grounding = grounding;
+    this.items = items;
     this.candidates = new Candidates(choose);
     this.title = make("bdi", {});
     this.facts = make("span", { class: "facts" });
@@ -47,7 +55,7 @@ export class Details {
     const held = maps.has(stage) ? stage : "result";
     const strength = Math.max(0, ...maps.panel.strength.slice(...range));
     const part = maps.share(held, range);
-    const place = part > 0 ? `, strongest at the ${where(maps, held, range)}` : "";
+    const place = part > 0 ? `, strongest at the ${where(maps, held, range, this.items)}` : "";
     const single = range[1] - range[0] === 1;
     const found = single ? this.grounding?.words[range[0]] : null;
     const amount =

@@ -4,20 +4,20 @@ import { beforePaint, make, share, visible } from "./dom.js";
 import { Selection } from "./selection.js";
 import { Sentence } from "./sentence.js";
 import { tints } from "./tint.js";
-import { Figure } from "./figure.js";
+import { Figure, columns } from "./figure.js";
 import { Details } from "./details.js";
 import { choice } from "./controls.js";
+import { conversation } from "./turns.js";
 
 const SIDE = { one: 768, several: 384 }; // pixels of a map's longer side; more figures are smaller and must stay quick
 const NARROW = { one: matchMedia("(max-width: 620px)"), several: matchMedia("(max-width: 760px)") }; // as in report.css
 
-// Four figures stand two by two rather than three and one.
-const columns = (figures) => (figures < 4 ? figures : figures === 4 ? 2 : figures < 10 ? 3 : 4);
-
 export class Group {
-  // `tools` stand below the figures; `label` names the group and must be its own
-  constructor(data, image, maps, label, tools) {
+  // `tools` stand below the figures; `label` names the group and must be its own; `clocks` are those of clips
+  constructor(data, image, clocks, maps, label, tools) {
     this.data = data;
+    this.image = image;
+    this.clocks = clocks;
     this.label = label;
     this.maps = maps;
     this.panel = 0; // whose numbers the words show
@@ -26,30 +26,57 @@ export class Group {
       beforePaint(() => this.show()),
     );
     const kind = data.panels.length > 1 ? "several" : "one";
-    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], SIDE[kind]));
-    this.prompt = new Sentence(data.words.slice(0, data.prompts), 0, "Prompt", this.selection);
+    this.figures = data.panels.map((panel, i) => new Figure(image, panel, maps[i], SIDE[kind], clocks));
+    this.#makePrompt();
     const said = data.given ? "Given answer" : "Answer";
     this.answer = new Sentence(data.words.slice(data.prompts), data.prompts, said, this.selection);
     this.other = null; // another word in the place of a word: { word, text, said, difference }
-    this.details = new Details(!NARROW[kind].matches, data.grounding, (other) => {
+    this.details = new Details(!NARROW[kind].matches, data.grounding, image.items ?? [image], (other) => {
       this.other = other;
       this.show();
     });
     this.holders = data.tables.map(({ rows }) => new Map(rows.flatMap((own, word) => own.map((row) => [row, word]))));
     this.bar = make("span", { class: "bar" });
     this.unit = make("span", { class: "unit" });
-    this.prompt.element.classList.add("asked");
     this.answer.element.classList.add("said");
     this.element = make(
       "section",
-      { class: data.panels.length > 1 ? "group several" : "group", "aria-label": label },
+      { class: this.#kinds(), "aria-label": label },
       make("div", { class: "side" }, this.#pictures(), ...tools),
       this.#texts(said),
     );
     const wide = columns(this.figures.length);
-    this.element.style.setProperty("--aspect", image.shown[0] / image.shown[1]);
+    const items = image.items ?? [image];
+    const row = columns(items.length); // pictures side by side
+    const aspects = items.map(({ shown }) => shown[0] / shown[1]);
+    this.element.style.setProperty("--aspect", (row * aspects.reduce((a, b) => a + b, 0)) / items.length);
+    this.element.style.setProperty("--abreast", row);
+    this.element.style.setProperty("--deep", Math.ceil(items.length / row));
     this.element.style.setProperty("--columns", wide);
     this.element.style.setProperty("--rows", Math.min(2, Math.ceil(this.figures.length / wide)));
+  }
+
+  // One prompt, or the turns of a conversation.
+  #makePrompt() {
+    const { turns, words, prompts } = this.data;
+    if (turns) {
+      const made = conversation(turns, words.slice(0, prompts), this.image, this.selection);
+      this.prompts = made.sentences;
+      this.asked = [make("h2", {}, "Conversation"), made.element];
+    } else {
+      this.prompts = [new Sentence(words.slice(0, prompts), 0, "Prompt", this.selection)];
+      this.prompts[0].element.classList.add("asked");
+      this.asked = [make("h2", {}, "Prompt"), this.prompts[0].element];
+    }
+  }
+
+  #kinds() {
+    const kinds = ["group"];
+    if (this.data.panels.length > 1) kinds.push("several");
+    if (this.image.items) kinds.push("pieced");
+    if (this.clocks.some(Boolean)) kinds.push(this.clocks.length > 1 ? "moving mixed" : "moving");
+    if (this.clocks.length > 2 || this.data.panels.length > 1) kinds.push("crowded");
+    return kinds.join(" ");
   }
 
   #pictures() {
@@ -73,8 +100,7 @@ export class Group {
     return make(
       "div",
       { class: "texts" },
-      make("h2", {}, "Prompt"),
-      this.prompt.element,
+      ...this.asked,
       make("h2", {}, said),
       this.answer.element,
       words.length > prompts ? scale : make("p", {}, "The model said nothing."),
@@ -138,9 +164,20 @@ export class Group {
     const title = (panel, drawn) => this.title(panel, drawn, name, other);
     for (const figure of this.figures) figure.draw(shown, { ...this.look, name, title, other });
     const subtracted = this.subtracted(shown);
-    this.prompt.mark(shown, kept, subtracted);
+    for (const prompt of this.prompts) prompt.mark(shown, kept, subtracted);
     this.answer.mark(shown, kept, subtracted);
     this.details.show(name, shown, this.maps[this.panel], this.table, this.look.stage, other);
+  }
+
+  // When a word is kept, clips that stand still go to the moment of most evidence for it.
+  #follow(range) {
+    const maps = this.maps[this.panel];
+    if (!range || !maps.has("result")) return;
+    const spread = maps.spread(maps.values("result", range), range, "result");
+    this.clocks.forEach((clock, i) => {
+      const most = Math.max(...spread[i]);
+      if (clock && !clock.playing && most > 0) clock.seek(clock.item.slices.indexOf(spread[i].indexOf(most)));
+    });
   }
 
   // How strongly each word is tinted: as it was seen, or else by its share of what the strongest word reaches.
@@ -166,6 +203,9 @@ export class Group {
 
   // Open at the asked-for words, else at the answer's word that was seen best, or that is the strongest.
   open() {
+    this.selection.keeps = (range) => this.#follow(range);
+    const turns = this.element.querySelector(".turns");
+    if (turns) turns.scrollTop = turns.scrollHeight; // the question that was answered
     const { prompts, words } = this.data;
     const amounts = this.#amounts().slice(prompts);
     const best = prompts + amounts.indexOf(Math.max(...amounts));

@@ -6,6 +6,7 @@ import { lookup } from "./paint.js";
 import { controls } from "./controls.js";
 import { about, heading } from "./about.js";
 import { Group } from "./group.js";
+import { Clock } from "./clock.js";
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
@@ -15,6 +16,12 @@ const mount = async (root, data) => {
   const coldTable = bytes(data.cold);
   const tables = Object.fromEntries(Object.entries(data.colormaps).map(([name, text]) => [name, bytes(text)]));
   const maps = await Promise.all(data.groups.map(({ panels }) => Promise.all(panels.map((panel) => Maps.of(panel)))));
+  const clocks = await Promise.all(
+    data.groups.map(({ image }) => {
+      const { items = [] } = data.images[image];
+      return Promise.all(items.length ? items.map((item) => (item.frames ? Clock.of(item) : null)) : [null]);
+    }),
+  );
   const panels = data.groups.flatMap((group) => group.panels);
   const refresh = beforePaint(() => {
     const table = tables[settings.colormap];
@@ -27,9 +34,9 @@ const mount = async (root, data) => {
   const tools = controls(settings, Object.keys(tables), panels, warm, refresh);
   const groups = data.groups.map((group, i) => {
     const label = data.groups.length > 1 ? `Answer ${i + 1} of ${data.groups.length}` : "Answer and evidence";
-    return new Group(group, data.images[group.image], maps[i], label, i === 0 ? [tools] : []);
+    return new Group(group, data.images[group.image], clocks[i], maps[i], label, i === 0 ? [tools] : []);
   });
-  root.append(heading(panels), ...groups.map(({ element }) => element), about(data));
+  root.append(heading(panels, data.images[data.groups[0].image], clocks[0].some(Boolean)), ...groups.map(({ element }) => element), about(data));
   DARK.addEventListener("change", refresh);
   refresh();
   for (const group of groups) group.open();

@@ -4,6 +4,7 @@ export class Selection {
   constructor(prompts, changed) {
     this.prompts = prompts; // the words before this index belong to the prompt
     this.changed = changed;
+    this.keeps = () => {}; // told which words are kept
     this.preview = null;
     this.kept = null;
     this.anchor = null; // where a phrase starts from
@@ -23,6 +24,7 @@ export class Selection {
     this.kept = range;
     this.anchor = range ? range[0] : null;
     this.preview = null;
+    this.keeps(range);
     this.changed();
   }
 
@@ -38,6 +40,7 @@ export class Selection {
     if (!fits) this.anchor = from;
     this.kept = [Math.min(this.anchor, word), Math.max(this.anchor, word) + 1];
     this.preview = null;
+    this.keeps(this.kept);
     this.changed();
   }
 }

@@ -23,6 +23,44 @@ export class Maps {
     this.levels = levels;
     this.cells = panel.grid[0] * panel.grid[1];
     this.stages = panel.stages.map((stage) => stage.key);
+    // the grids of all pictures and clips, and where their cells begin
+    this.pieces = panel.pieces ?? [panel];
+    let from = 0;
+    this.starts = this.pieces.map(({ grid, slices = 1 }) => {
+      from += slices * grid[0] * grid[1];
+      return from - slices * grid[0] * grid[1];
+    });
+  }
+
+  // The map of one picture, or of one slice of a clip, in a map of all of them.
+  part(values, piece, slice = 0) {
+    const { grid } = this.pieces[piece];
+    const from = this.starts[piece] + slice * grid[0] * grid[1];
+    return values.subarray(from, from + grid[0] * grid[1]);
+  }
+
+  // The share of the evidence in each slice of each piece: of one word's final map as the library counts it.
+  spread(values, range, stage) {
+    const known = range && stage === "result" && range[1] - range[0] === 1 ? this.panel.where?.[range[0]] : null;
+    if (known) {
+      const shares = known.values();
+      return this.pieces.map(({ slices = 1 }) => Array.from({ length: slices }, () => shares.next().value));
+    }
+    const means = this.pieces.map(({ slices = 1, area = 1 }, piece) =>
+      Array.from({ length: slices }, (_, i) => this.part(values, piece, i).reduce((a, b) => a + b, 0) / area),
+    );
+    const total = means.flat().reduce((a, b) => a + b, 0) || 1;
+    return means.map((slices) => slices.map((mean) => mean / total));
+  }
+
+  // Which piece, slice and cell of it has the highest value.
+  highest(values) {
+    const at = values.indexOf(values.reduce((a, b) => Math.max(a, b), 0));
+    const piece = this.starts.findLastIndex((start) => start <= at);
+    const { grid } = this.pieces[piece];
+    const size = grid[0] * grid[1];
+    const slice = Math.floor((at - this.starts[piece]) / size);
+    return { piece, slice, cell: at - this.starts[piece] - slice * size };
   }
 
   has(stage) {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ercr.commands.given import FpsOption, FramesOption, MessagesOption, TurnOption, given, one_of_many
 from ercr.commands.options import (
     AnswerLengthOption,
     CalibrationOption,
@@ -28,18 +29,24 @@ if TYPE_CHECKING:
 
 
 def check(
-    image: Annotated[
-        str,
+    images: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="The picture: a file or a URL (http or https). Or many, with prompts and answers: a .jsonl or "
-            ".parquet file, a list of files (.txt), a folder, a quoted glob."
+            metavar="[IMAGE]...",
+            help="The picture or video: a file or a URL (http or https); several are shown together. Or many, each by "
+            "itself, with prompts and answers: a .jsonl or .parquet file, a list of files (.txt), a folder, a glob.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     answer: Annotated[
         str | None,
         typer.Option("--answer", "-a", help="Check this answer instead of a generated one.", show_default=False),
     ] = None,
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
+    messages: MessagesOption = None,
+    turn: TurnOption = None,
+    fps: FpsOption = None,
+    num_frames: FramesOption = None,
     model: ModelOption = None,
     method: MethodOption = "ercr",
     fail_below: Annotated[
@@ -65,8 +72,6 @@ def check(
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
     """Tell the words of an answer that were seen in a picture from those that were guessed."""
-    from ercr.album.sources import is_source
-    from ercr.image.images import load_image
     from ercr.methods import resolve
     from ercr.trace.without_picture import KINDS
 
@@ -79,46 +84,51 @@ def check(
     if fail_below is not None and not 0 <= fail_below <= 1:
         raise InputError(f"--fail-below must lie between 0 and 1, not {fail_below}.")
     options: dict[str, Any] = {"method": method, "max_new_tokens": max_new_tokens}
-    if is_source(image):
+    image, names = one_of_many(images or []), images or []
+    asks: dict[str, Any] = {"messages": messages, "turn": turn, "fps": fps, "num_frames": num_frames}
+    if image is not None:
         if answer is not None:
             raise InputError("--answer is for one picture; many take answers from their list.")
+        if any(value is not None for value in asks.values()):
+            raise InputError("--messages, --turn, --fps and --num-frames are not for many pictures: omit them.")
         options |= {"prompt": prompt, "calibration": calibration, "device": device, "dtype": dtype}
         below = _many(image, out or [], model, as_json, fail_below, options)
     else:
         targets = outputs(out or [], as_json, [])
         with working("Opening the picture"):
-            loaded = load_image(image)
+            asked = given(names, prompt, **asks)
         explainer = load_model(choose_model(model, default_model()), device, dtype)
         with working("Checking"):
-            found = explainer.check(loaded, prompt, answer=answer, calibration=calibration, without=kinds, **options)
+            checked = {"calibration": calibration, "without": kinds, **options}
+            found = explainer.check(**asked.arguments, answer=answer, **checked)
+        facts = {"image": names[0]} if len(names) == 1 else {"images": names}
         for target, _ in targets:
-            _write(found, target, image)
-        below = _deliver([(image, found)], as_json, fail_below)
+            _write(found, target, facts)
+        below = _deliver(found, facts, as_json, fail_below)
     if below:
         raise typer.Exit(1)
 
 
-def _write(found: Explanation, target: Path, image: str) -> None:
+def _write(found: Explanation, target: Path, facts: dict[str, Any]) -> None:
     """The file of one picture; JSON holds the verdicts, all else the explanation."""
     if target.suffix.lower() == ".json":
         from ercr.render.checked import as_data
 
-        emit_data(as_data(found, image=image), str(target))
+        emit_data(as_data(found, **facts), str(target))
         notes.print(f"wrote {target}", markup=False, soft_wrap=True)
     else:
         write(found, target, None)
 
 
-def _deliver(found: list[tuple[str, Explanation]], as_json: str | None, fail_below: float | None) -> bool:
-    """Print one picture's words; whether one of them is seen less than `fail_below`."""
+def _deliver(explanation: Explanation, facts: dict[str, Any], as_json: str | None, fail_below: float | None) -> bool:
+    """Print the words of one answer; whether one of them is seen less than `fail_below`."""
     from ercr.render.checked import as_data, content_words, lowest, words_table
     from ercr.render.terminal import words_line
 
-    (image, explanation), *_ = found
     least = lowest(explanation)
     below = fail_below is not None and least is not None and least < fail_below
     if as_json == "-":
-        emit_data(as_data(explanation, image=image), as_json)
+        emit_data(as_data(explanation, **facts), as_json)
     elif not explanation.words:
         notes.print("The answer is empty.")
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ercr.commands.given import FpsOption, FramesOption, MessagesOption, TurnOption, given, one_of_many
 from ercr.commands.options import (
     AnswerLengthOption,
     CalibrationOption,
@@ -54,19 +55,26 @@ RunOption = Annotated[
 
 
 def explain(
-    image: Annotated[
-        str,
+    images: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="The picture to explain: a file or a URL (http or https). Or many: a folder, a quoted glob, a list of "
-            "files (.txt), pictures with prompts and answers (.jsonl, .parquet), a dataset saved by `datasets`."
+            metavar="[IMAGE]...",
+            help="The picture or video to explain: a file or a URL (http or https); several are shown together. Or "
+            "many, each by itself: a folder, a quoted glob, a list of files (.txt), pictures with prompts and answers "
+            "(.jsonl, .parquet), a dataset saved by `datasets`.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to ask.")] = PROMPT,
     model: ModelOption = None,
     method: MethodOption = "ercr",
     answer: Annotated[
         str | None, typer.Option(help="Explain this answer instead of a generated one.", show_default=False)
     ] = None,
+    messages: MessagesOption = None,
+    turn: TurnOption = None,
+    fps: FpsOption = None,
+    num_frames: FramesOption = None,
     word: WordOption = None,
     out: RunOption = None,
     as_json: JsonOption = None,
@@ -101,17 +109,17 @@ def explain(
     part_size: Annotated[int, typer.Option(help="Many: pictures that are written together.")] = 256,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Many: explain failed pictures again.")] = False,
 ) -> None:
-    """Explain what a model says about a picture, or about many: then into a folder of rows, resumably."""
-    from ercr.album.sources import is_source
-    from ercr.image.addresses import is_address
-    from ercr.image.images import load_image
+    """Explain what a model says about a picture, several, or a video; or about many pictures, into a folder of rows."""
     from ercr.methods import resolve
-    from ercr.models.chat import as_messages
 
+    image, names = one_of_many(images or []), images or []
+    asks: dict[str, Any] = {"messages": messages, "turn": turn, "fps": fps, "num_frames": num_frames}
     many = {"pages": pages, "maps": maps, "limit": limit, "shard": shard, "part_size": part_size}
-    if is_source(image):
+    if image is not None:
         if word or instead or answer is not None:
             raise InputError("--word, --instead and --answer are for one picture; many take answers from their list.")
+        if any(value is not None for value in asks.values()):
+            raise InputError("--messages, --turn, --fps and --num-frames are not for many pictures: omit them.")
         from ercr.commands.album import explain_many
 
         options: dict[str, Any] = {"prompt": prompt, "method": method, "max_new_tokens": max_new_tokens, **many}
@@ -120,22 +128,19 @@ def explain(
         explain_many(image, out or [], model, engine, workers, batch_size, retry_failed, as_json, **options)
         return
     if many != _ONE or engine != "local" or workers != 1 or retry_failed:
-        raise InputError(f"{image} is one picture: the options for many need a folder, a glob or a list.")
-    if not is_address(image) and not Path(image).expanduser().exists():
-        raise InputError(f"There is no file or folder {image!r}.")
+        one = f"{names[0]} is one picture" if len(names) == 1 else "These are explained together"
+        raise InputError(f"{one}: the options for many need a folder, a glob or a list.")
     targets = outputs(out or [], as_json, word or [])
     resolve(method)
-    as_messages(prompt)
     check_options(answer, dtype)
     with working("Opening the picture"):
-        loaded = load_image(image)
+        asked = given(names, prompt, **asks)
     check_calibration(calibration)
     explainer = load_model(choose_model(model, default_model()), device, dtype, compile_)
     kept = any(target.suffix.lower() in _KEEP_CANDIDATES for target, _ in targets)
     with working("Explaining"):
         explanation = explainer.explain(
-            loaded,
-            prompt,
+            **asked.arguments,
             answer=answer,
             method=method,
             max_new_tokens=max_new_tokens,

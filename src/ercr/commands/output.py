@@ -120,7 +120,7 @@ def emit_data(data: Any, as_json: str) -> None:
 
 def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
     """Print the answer in colour, then the numbers of the given words."""
-    from ercr.render.terminal import facts, is_guess, map_lines, unit, words_line
+    from ercr.render.terminal import facts, is_guess, unit, word_lines, words_line
 
     if not explanation.words:
         notes.print("The answer is empty.")
@@ -129,7 +129,7 @@ def show(explanation: Explanation, words: Sequence[Word] = ()) -> None:
     for word in words:
         notes.print(f"{word.text}: {facts(word, unit(explanation))}", markup=False, soft_wrap=True)
         if results.is_terminal:
-            results.print(map_lines(word.lit))
+            results.print(word_lines(word))
     if guessed := [word.text for word in explanation.words if is_guess(word)]:
         notes.print(f"Probably guessed: {', '.join(guessed)} (underlined).", markup=False, soft_wrap=True)
     if not explanation.geometry.whole:

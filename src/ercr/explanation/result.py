@@ -76,7 +76,8 @@ class Explanation(WordMaps):
 
     def __repr__(self) -> str:
         method = self.provenance.get("method", "?")
-        return f"Explanation({self.text!r}, method={method!r}, grid={self.geometry.grid[0]}x{self.geometry.grid[1]})"
+        grids = ", ".join("x".join(map(str, piece.shape)) for piece in self.pieces)
+        return f"Explanation({self.text!r}, method={method!r}, grid{'s' if len(self.pieces) > 1 else ''}={grids})"
 
     # saving
 

@@ -25,7 +25,10 @@ def as_pixels(source: Any) -> NDArray[Any]:
     if array.ndim == 4 and len(array) == 1:
         array = array[0]
     if array.ndim == 4:
-        raise ImageError(f"The array holds {len(array)} images, and one is explained at a time: give one of them.")
+        raise ImageError(
+            f"The array holds {len(array)} images: give one of them, a list of some to show them together, or "
+            f"ercr.Clip(array) if they are frames of a video."
+        )
     if array.ndim != 3:
         return array
     if channels_first:

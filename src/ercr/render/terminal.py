@@ -15,14 +15,16 @@ from rich.style import Style
 from rich.text import Text
 
 from ercr.image.geometry import Floats
+from ercr.image.pieces import Pieces, split
 from ercr.printable import printable
 from ercr.render.colormaps import colour, tint
 
 if TYPE_CHECKING:
-    from ercr.words import Word, WordMaps
+    from ercr.words import Place, Word, WordMaps
 
 _COLORMAP = "inferno"
 _MAX_COLUMNS = 64
+_MOST_PLACES, _LEAST_SHARE = 3, 0.05  # pictures and parts of clips whose maps are shown of a word
 
 
 def words_line(explanation: WordMaps) -> Text:
@@ -50,12 +52,40 @@ def facts(word: Word, unit: str) -> str:
     found = f"strength {word.strength:.2f} {unit} ({100 * word.share:.0f} % of the answer's strongest)"
     if word.grounding is not None:
         found = f"{word.grounding.verdict} {word.grounding.seen:.2f}, {found}"
-    return f"{found}, probability {word.probability:.2f}"
+    places = "".join(f", {_percent(place, word)}" for place in _strongest(word)[:1])
+    return f"{found}, probability {word.probability:.2f}{places}"
 
 
 def unit(explanation: WordMaps) -> str:
     """What strengths are measured in."""
     return str(explanation.provenance.get("unit") or "of evidence")
+
+
+def word_lines(word: Word) -> Text:
+    """A word's map; of several pictures, or a clip, those of the places with most of its evidence."""
+    if not isinstance(word.geometry, Pieces):
+        return map_lines(word.lit)
+    text, parts = Text(), split(word.geometry, word.lit)
+    for place in _strongest(word):
+        piece = word.geometry.pieces[place.picture]
+        at = 0 if place.start is None else [start for start, _ in piece.spans].index(place.start)
+        text.append(f"{_percent(place, word)}\n", style="dim")
+        text.append_text(map_lines(parts[place.picture].reshape(piece.slices, *piece.geometry.grid)[at]))
+    return text
+
+
+def _strongest(word: Word) -> list[Place]:
+    """The pictures and parts of clips that hold a word's evidence; nothing where there is only one picture."""
+    if not isinstance(word.geometry, Pieces):
+        return []
+    return [place for place in word.where() if place.share >= _LEAST_SHARE][:_MOST_PLACES]
+
+
+def _percent(place: Place, word: Word) -> str:
+    """`80 % in picture 2`, or where in time of a clip."""
+    parts = [f"picture {place.picture + 1}"] if len(word.maps) > 1 else []
+    parts += [] if place.start is None else [f"{place.start:.1f} to {place.stop:.1f} s"]
+    return f"{100 * place.share:.0f} % in {', '.join(parts)}"
 
 
 def map_lines(map_: Floats) -> Text:
@@ -82,5 +112,5 @@ def render(explanation: WordMaps, word: Word | None, width: int | None) -> str:
     if word is not None:
         numbers = facts(word, unit(explanation))
         console.print(Text.assemble("\n", (printable(word.text), "bold"), f"  {numbers}"))
-        console.print(map_lines(word.lit))
+        console.print(word_lines(word))
     return buffer.getvalue().rstrip("\n")

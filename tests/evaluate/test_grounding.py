@@ -48,7 +48,7 @@ def test_rows_say_what_check_says(explainer, rows):
             assert " ".join(word.text for word in words) == row["text"]
             grounding = words[0].grounding
             if len(words) == 1:
-                assert row["seen"] == pytest.approx(grounding.seen)
+                assert row["seen"] == pytest.approx(grounding.seen, abs=1e-5)
             # a name of several words is read as one long word
             logs = sum(np.log(word.grounding.probability) for word in words)
             assert row["log_probability"] == pytest.approx(logs, abs=1e-4)
@@ -94,10 +94,11 @@ def test_a_run_continues_with_the_same_bytes_and_refuses_other_settings(explaine
         evaluate(explainer, out=tmp_path / "x", **{**OPTIONS, "maps": True})
 
 
-def test_only_what_seen_is_made_of_gives_the_same_seen(explainer, rows, tmp_path):
+def test_signals_that_need_no_further_pass_are_the_same_alone(explainer, rows, tmp_path):
     own = evaluate(explainer, out=tmp_path / "own", **{**OPTIONS, "signals": "own"}).table().to_pylist()
-    assert [row["seen"] for row in own] == pytest.approx([row["seen"] for row in rows], abs=1e-5)
-    assert {row["glsim"] for row in own} == {row["effect_grey"] for row in own} == {None}
+    for name in ("seen", "glsim", "entropy", "attention_4"):
+        assert [row[name] for row in own] == pytest.approx([row[name] for row in rows], abs=1e-5)
+    assert {row["effect_grey"] for row in own} == {row["internal_confidence"] for row in own} == {None}
 
 
 def test_scores_are_those_of_the_groups(run):

@@ -44,7 +44,9 @@ def evaluate(
     ] = None,
     signals: Annotated[
         Literal["all", "own"],
-        typer.Option(help="For grounding: every signal, or only what `seen` is made of, in a third of the time."),
+        typer.Option(
+            help="For grounding: every signal, or only those that need no further pass, in a third of the time."
+        ),
     ] = "all",
     names: Annotated[
         int,

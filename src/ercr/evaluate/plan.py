@@ -46,7 +46,7 @@ class Plan:
     device: str = "auto"
     dtype: str = "auto"
     task: str = "maps"  # or "grounding": whether each word was seen or guessed, instead of where maps lie
-    signals: str = "all"  # or "own": only what `seen` is made of, without the literature's, in a third of the time
+    signals: str = "all"  # or "own": only those that need no further pass over the picture, in a third of the time
     names: int = 2  # of things that are there to ask about per picture, and as many absent ones of each kind
 
     def __post_init__(self) -> None:

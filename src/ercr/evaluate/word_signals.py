@@ -85,7 +85,7 @@ def read(
 ) -> list[Read]:
     """Signals of several answers; `other` is the picture that stands for any other one.
 
-    Without it only what `seen` is made of is measured, which takes a third of the time.
+    Without it only what needs no further pass is measured, which takes a third of the time.
     """
     adapter, request = explainer.adapter, ready.request
     chosen = [resolve(name) for name in (METHODS if other is not None else ("cam",))]
@@ -96,10 +96,9 @@ def read(
     traces = [trace for trace, _ in found]
     measured = measure(adapter, traces, [request] * len(answers), Grounds(), calibration)
     effects: Sequence[dict[str, Tensor]] = [{} for _ in answers]
-    rest: Sequence[dict[str, Tensor]] = effects
+    rest = [_of_tokens(adapter, trace, inside) for trace, inside in found]
     if other is not None:
         effects = _without(adapter, request, answers, other)
-        rest = [_of_tokens(adapter, trace, inside) for trace, inside in found]
         for own, confidence in zip(rest, _internal_confidence(adapter, found), strict=True):
             own["internal_confidence"] = confidence
     by_method = [_explain(explainer, ready, traces, measured, *method) for method in chosen]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ercr.models.base import Adapter, Inputs, Prepared
+from ercr.models.base import Adapter, Batch, Inputs, Prepared
 from ercr.trace.attention import Backend, describe, repeat_heads, replace_attention
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import Needs, Trace, TraceRequest, View
@@ -86,7 +86,8 @@ def log_probabilities_behind(adapter: Adapter, prompt: Prepared, answers: Sequen
 
 
 def _reader(adapter: Adapter, prompt: Prepared) -> Callable[..., Iterator[tuple[_Pass, _Pass]]]:
-    shared = adapter.steps and int(prompt.visual.max()) < len(prompt.input_ids) - 1
+    last = int(prompt.visual.max()) if len(prompt.visual) else -1
+    shared = adapter.steps and last < len(prompt.input_ids) - 1
     return _behind_one_prompt if shared else _one_by_one
 
 
@@ -149,6 +150,7 @@ def _behind_one_prompt(watch: _Watch, prompt: Prepared, answers: Sequence[Tensor
 
     own, last = watch.own, len(prompt.input_ids) - 1
     batch = own.pack([prompt], pad_token(own))
+    batch = batch if prompt.pixels else without_features(own, batch)
     inputs = own.decoder_inputs(batch)
     cache = DynamicCache(config=own.model.config.get_text_config())
     at = batch.positions.reshape(-1, last + 1)[0, -1]
@@ -165,6 +167,12 @@ def _behind_one_prompt(watch: _Watch, prompt: Prepared, answers: Sequence[Tensor
     tail = watch.run({"inputs_embeds": embeds, "position_ids": positions, "attention_mask": None}, cache)
     for row in range(len(answers)):
         yield head, _part(tail, slice(row, row + 1), slice(None))
+
+
+def without_features(own: Adapter, batch: Batch) -> Batch:
+    """A batch of text alone, for which no picture's features are computed."""
+    width = own.model.get_input_embeddings().weight.shape[-1]
+    return replace(batch, features=torch.empty(0, width, dtype=own.model.dtype, device=own.device))
 
 
 def _one_by_one(watch: _Watch, prompt: Prepared, answers: Sequence[Tensor]) -> Iterator[tuple[_Pass, _Pass]]:

@@ -20,6 +20,7 @@ from ercr.image.clips import LoadedClip
 from ercr.image.pieces import pieces_of
 from ercr.models.base import Adapter, Medium, Prepared, as_media
 from ercr.models.whole import logits_before
+from ercr.trace.answers import log_probabilities_behind, without_features
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import TraceRequest
 from ercr.trace.memory import out_of_memory
@@ -55,7 +56,8 @@ def _reading_text(adapter: Adapter, requests: Sequence[TraceRequest], answers: S
     """The answers read behind the text of their prompts alone; None if the model cannot."""
     if adapter.reads_text is False:
         return None
-    prompts = [text_alone(request.prepared, adapter.feature_tokens) for request in requests]
+    alone = {id(request): text_alone(request.prepared, adapter.feature_tokens) for request in requests}
+    prompts = [alone[id(request)] for request in requests]
     ways: list[Callable[[], Logs]] = [lambda: _as_a_whole(adapter, prompts, answers)]
     if requests[0].prepared.cells:
         ways.insert(0, lambda: _in_one_pass(adapter, prompts, answers))
@@ -109,10 +111,10 @@ def _spans(prompt: Prepared, shown: Tensor) -> list[tuple[int, int]]:
 def _in_one_pass(adapter: Adapter, prompts: Sequence[Prepared], answers: Sequence[Tensor]) -> Logs:
     """All samples together, without the language head at positions that are not asked for."""
     own = cancellable(adapter)
+    if len(prompts) > 1 and all(prompt is prompts[0] for prompt in prompts) and adapter.compiled is None:
+        return log_probabilities_behind(adapter, prompts[0], answers)
     full = [prompt.with_answer(answer) for prompt, answer in zip(prompts, answers, strict=True)]
-    batch = own.pack(full, pad_token(adapter))
-    width = own.model.get_input_embeddings().weight.shape[-1]
-    batch = replace(batch, features=torch.empty(0, width, dtype=own.model.dtype, device=own.device))
+    batch = without_features(own, own.pack(full, pad_token(adapter)))
     states = adapter.compiled.forward(batch) if adapter.compiled is not None else own.read(own.decoder_inputs(batch))
     emits = [
         state[len(state) - len(answer) - 1 : -1] if len(answer) else state[:0]

@@ -1,0 +1,60 @@
+"""Fits the calibrations of `seen` to rows of `ercr evaluate --task grounding`, and scores other rows by them.
+
+    ercr evaluate --task grounding --signals own -d hf:FLICKR8K,split=val --limit 120 -m photo-mini -o RUNS/flickr
+    ercr evaluate --task grounding --signals own -d scenes:60@40000 -m scenes-llava -o RUNS/scenes-llava
+    python -m training.grounding fit photo-mini RUNS/flickr
+    python -m training.grounding fit general RUNS/flickr RUNS/scenes-llava RUNS/scenes-qwen2vl RUNS/scenes-internvl
+    python -m training.grounding score photo-mini RUNS/coco --out docs/tables/grounding-photographs.json
+
+`fit` writes the calibration's file in the package, `score` what the documentation's tables are made of. Nothing is
+fitted to COCO, and `fit` refuses such runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import ercr.words.calibration
+from ercr.evaluate import Run
+from ercr.words.calibration import find_calibration
+
+from .fit import FEATURES, examples, fit, together
+from .score import scored
+
+CALIBRATIONS = Path(ercr.words.calibration.__file__).parent / "calibrations"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("fit", "score"))
+    parser.add_argument("calibration", help="its name")
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--features", default=",".join(FEATURES))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    runs = [Run.open(path) for path in given.runs]
+    if given.what == "score":
+        document = scored(runs, find_calibration(given.calibration))
+        (given.out or Path("grounding.json")).write_text(json.dumps(document, indent=1) + "\n")
+        return
+    if any(str(run.settings["dataset"]["spec"]).startswith("coco") for run in runs):
+        raise SystemExit("COCO is for reporting: nothing is fitted to it.")
+    features = given.features.split(",")
+    data = together([examples(run, features) for run in runs])
+    facts = {"on": [f"{run.settings['model']['name']} on {_kind(run)}" for run in runs]}
+    found = fit(given.calibration, data, features, facts)
+    (given.out or CALIBRATIONS / f"{given.calibration}.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+    print(json.dumps(found.to_dict(), indent=1))
+
+
+def _kind(run: Run) -> str:
+    """The dataset of a run without folders of this machine."""
+    kind, _, where = str(run.settings["dataset"]["spec"]).partition(":")
+    samples = f"{run.settings['dataset']['samples']} pictures"
+    return f"drawn scenes {where} ({samples})" if kind == "scenes" else f"{Path(where).name} ({samples})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Scores rows of the task `grounding` by a calibration; a table of one model on one dataset as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ercr.evaluate import Run
+from ercr.evaluate.grounding_scores import Mask, Words, groups, verdicts
+from ercr.metrics.detection import Told, reliability, roc
+from ercr.words.calibration import Calibration
+
+from .fit import values_of
+
+_MAIN = ("names", "own nouns", "own nouns, also those without a category")
+_MAIN_CAPTIONS = "nouns of captions, this picture's and another's"
+
+
+def rescored(words: Words, calibration: Calibration) -> Words:
+    """The same rows with `seen` and verdicts of a calibration, by the package's own code."""
+    found = values_of(words)
+    seen = [
+        calibration.seen({name: float(column[at]) for name, column in found.items()})[0]
+        for at in range(len(words["seen"]))
+    ]
+    verdict = np.asarray([calibration.verdict(value) for value in seen], object)
+    return Words({**words.columns, "seen": np.asarray(seen), "verdict": verdict})
+
+
+def scored(runs: Sequence[Run], calibration: Calibration) -> dict[str, Any]:
+    """Every score of every signal; further runs add signals that were read on fewer pictures."""
+    first, *rest = (rescored(Words.of(run.table()), calibration) for run in runs)
+    settings = runs[0].settings
+    found = {
+        "model": settings["model"]["name"],
+        "dtype": settings["model"].get("dtype"),
+        "dataset": str(settings["dataset"]["spec"]).partition(":")[0],
+        "style": "unseen" if ",style=" in settings["dataset"]["spec"] else "usual",
+        "pictures": len(set(first["sample"])),
+        "calibration": calibration.name,
+        "groups": _groups(first),
+        "verdicts": {name: asdict(one) for name, one in verdicts(first).items()},
+        "curves": {group: _curves(first, mask) for group, mask in groups(first).items() if group in _CURVED},
+    }
+    for words in rest:
+        found["fewer"] = {"pictures": len(set(words["sample"])), "groups": _groups(words)}
+    return found
+
+
+_CURVED = (*_MAIN, _MAIN_CAPTIONS)
+
+
+def _groups(words: Words) -> dict[str, Any]:
+    found = {}
+    for group, mask in groups(words).items():
+        seen = words.told("seen", mask)
+        if seen is None:
+            continue
+        signals = {signal: _scores(words, signal, mask, seen) for signal in words.signals}
+        found[group] = {
+            "words": len(seen),
+            "there": int(seen.there.sum()),
+            "signals": {name: scores for name, scores in signals.items() if scores},
+        }
+    return found
+
+
+def _scores(words: Words, signal: str, mask: Mask, seen: Told) -> dict[str, Any]:
+    """AUROC and average precision with intervals, and the lead of `seen` over the signal."""
+    told = words.told(signal, mask)
+    if told is None:
+        return {}
+    scores: dict[str, Any] = {
+        "auroc": told.interval(told.auroc),
+        "average_precision": told.interval(told.average_precision),
+    }
+    if signal == "seen":
+        scores |= {"calibration_error": told.interval(told.calibration_error), "accuracy": told.interval(told.accuracy)}
+    elif len(told) == len(seen):
+        scores["lead"] = seen.over(told)
+    return {name: _rounded(asdict(one)) for name, one in scores.items()}
+
+
+def _rounded(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: (round(value, 4) if np.isfinite(value) else None) if isinstance(value, float) else value
+        for name, value in found.items()
+    }
+
+
+def _curves(words: Words, mask: Mask) -> dict[str, Any]:
+    """The ROC of `seen` and how it agrees with shares."""
+    told = words.told("seen", mask)
+    if told is None:
+        return {}
+    false, true = roc(told)
+    at = np.linspace(0, 1, 51)
+    points = [
+        [round(mean, 4), *(round(float(x), 4) for x in (s.value, s.low, s.high))] for mean, s in reliability(told)
+    ]
+    return {"roc": [round(float(x), 4) for x in np.interp(at, false, true)], "reliability": points}

@@ -12,7 +12,7 @@ from ercr.commands.paper_runs import plan
 from ercr.errors import InputError
 from ercr.zoo.defaults import default_model, model_for_dataset, offered_models
 
-PHOTOS, SCENES = "photo-mini", "scenes-qwen2vl"
+PHOTOS, SCENES, CLIPS = "photo-mini", "scenes-qwen2vl", "clips-qwen2vl"
 
 
 @pytest.fixture(params=[True, False], ids=["at hand", "not at hand"])
@@ -40,6 +40,7 @@ def test_drawn_scenes_and_all_else_have_a_model_each(at_hand):
     assert default_model().name == usual
     assert default_model(drawn=True).name == SCENES
     assert model_for_dataset("scenes:20").name == SCENES
+    assert {model_for_dataset(spec).name for spec in ("pairs:3", "moving")} == {CLIPS}
     assert {model_for_dataset(spec).name for spec in ("coco:x", "grandf:scenes", "hf:x")} == {usual}
     assert offered_models() == ([PHOTOS, SCENES] if at_hand else [SCENES])
     assert "pip install" in default_model().sentence or at_hand

@@ -9,6 +9,7 @@ from ercr.errors import CheckpointError, missing, nearest
 
 DEFAULT = "scenes-qwen2vl"  # for drawn scenes; ercr.zoo.defaults says when it is used
 PHOTOS = "photo-mini"
+CLIPS = "clips-qwen2vl"  # for pairs of drawn scenes and for drawn clips
 
 
 def packaged() -> dict[str, Path]:
@@ -48,7 +49,7 @@ def locate(name: str) -> str:
     known = packaged()
     if name in known:
         return str(known[name])
-    if not known and (name == PHOTOS or name.startswith("scenes-")):
+    if not known and (name in (PHOTOS, CLIPS) or name.startswith("scenes-")):
         raise missing(f"{name} is in the distribution ercr-zoo, which is not installed", "zoo")
     if "/" not in name and not Path(name).exists():
         choices = ", ".join(known) or "none"

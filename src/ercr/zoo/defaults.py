@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 PROMPT = "Describe this image."
 _DRAWN = "scenes"  # the dataset whose pictures are drawn
+_SEVERAL = ("pairs", "moving")  # those with two pictures or a clip
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ def default_model(*, drawn: bool = False) -> DefaultModel:
 
 def model_for_dataset(spec: str) -> DefaultModel:
     """The default model for a dataset such as `scenes:200` or `coco:FOLDER`."""
-    return default_model(drawn=spec.partition(":")[0] == _DRAWN)
+    from ercr.zoo import CLIPS, packaged
+
+    name = spec.partition(":")[0]
+    if name in _SEVERAL and CLIPS in packaged():
+        return DefaultModel(CLIPS, "pairs of drawn scenes and drawn clips")
+    return default_model(drawn=name == _DRAWN)
 
 
 def offered_models() -> list[str]:

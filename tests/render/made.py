@@ -176,7 +176,7 @@ def pieces(
         maps[row, row % places] = map_.ravel()
         maps[row, (row + 1) % places] = 0.2 * map_.ravel()
     gallery = Gallery(tuple(items))
-    provenance = {**one.provenance, "method": method, "image": {"sha256": gallery.sha256()}}
+    provenance = {**one.provenance, "method": method, "image": _listed(gallery)}
     if conversation:
         provenance["conversation"] = list(conversation)
     return replace(
@@ -187,6 +187,11 @@ def pieces(
         stages={},
         provenance=provenance,
     )
+
+
+def _listed(gallery: Gallery) -> dict:
+    listed = [{"sha256": item.sha256(), "size": list(item.size)} for item in gallery.items]
+    return {"sha256": gallery.sha256(), "pieces": listed}
 
 
 def _smooth(size: tuple[int, int], seed: int) -> Image.Image:

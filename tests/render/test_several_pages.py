@@ -216,6 +216,19 @@ def test_frames_of_long_clips_stay_small():
     assert len({frame.size for frame in found}) == 1
 
 
+def test_a_saved_conversation_shows_the_same_page(tmp_path):
+    found = made("chat")
+    found.save(tmp_path / "x.ercr")
+    assert ercr.load(tmp_path / "x.ercr").to_html() == found.to_html()
+    found.provenance["conversation"][1]["role"] = "<b>"
+    found.save(tmp_path / "y.ercr")
+    with pytest.raises(ercr.errors.FileFormatError, match="role"):
+        ercr.load(tmp_path / "y.ercr")
+    found.provenance["conversation"] = [{"role": "user", "content": [{"type": "image"}] * 5}]
+    turns = pack([found])["groups"][0]["turns"]
+    assert turns == [{"role": "user", "parts": [{"piece": 0}, {"piece": 1}, {"words": [0, len(found.prompt_words)]}]}]
+
+
 def test_hostile_texts_in_a_conversation_stay_text(open_page):
     evil = "</script><img src=x onerror=window.broken=1>"
     chat = [

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 _KEEP_CANDIDATES = (".html", ".ercr")
 _ONE = {"pages": False, "maps": True, "limit": None, "shard": "1/1", "part_size": 256}  # options for many, unused
 _FILES = (
-    "File to write: .html, .png (map of --word, or of the whole answer), .npz (all maps), .ercr or .json; repeatable. "
-    "For several words give as many .png files, in order, or one: its name then gets each word."
+    "File to write: .html, .png (map of --word, or of the whole answer), .gif, .webm or .mp4 (a clip with the evidence "
+    "for --word, or the words of the answer one by one), .npz (all maps), .ercr or .json; repeatable. "
+    "For several words give as many pictures of a kind, in order, or one: its name then gets each word."
 )
 WordOption = Annotated[
     list[str] | None, typer.Option("--word", "-w", help="Show this word's map; repeatable.", show_default=False)

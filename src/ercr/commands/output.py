@@ -34,7 +34,9 @@ class SafeConsole(Console):
 
 notes = SafeConsole(stderr=True, highlight=False)
 results = SafeConsole(highlight=False)
-SUFFIXES = (".html", ".png", ".npz", ".ercr", ".json")
+MOVING = (".gif", ".webm", ".mp4")
+PICTURES = (".png", *MOVING)  # which show one word
+SUFFIXES = (".html", ".npz", ".ercr", ".json", *PICTURES)
 Target = tuple[Path, str | None]  # a file, and the word whose map it shows
 
 
@@ -52,22 +54,26 @@ def check_outputs(out: list[Path], as_json: str | None) -> list[Path]:
         if target.suffix.lower() not in SUFFIXES:
             raise InputError(f"{target} has no known ending: use one of {', '.join(SUFFIXES)}.")
         check_writable(target)
+        if target.suffix.lower() in MOVING:
+            from ercr.render.animation import check
+
+            check(target)
     return targets
 
 
 def outputs(out: list[Path], as_json: str | None, words: Sequence[str]) -> list[Target]:
-    """The files to write, checked; each word has a picture: one .png per word in order, or one name for all."""
+    """The files to write, checked; each word has a picture: one file of a kind per word, or one name."""
     from ercr.files.writing import check_writable
 
     files = check_outputs(out, as_json)
     wanted = list(dict.fromkeys(words))
-    pictures = sum(file.suffix.lower() == ".png" for file in files)
-    turn, found = iter(wanted), list[Target]()
-    for file in files:
-        if file.suffix.lower() != ".png" or not wanted:
+    kinds = [file.suffix.lower() for file in files]
+    turns, found = {kind: iter(wanted) for kind in PICTURES}, list[Target]()
+    for file, kind in zip(files, kinds, strict=True):
+        if kind not in PICTURES or not wanted:
             found.append((file, None))
-        elif len(wanted) in (1, pictures):
-            found.append((file, wanted[0] if len(wanted) == 1 else next(turn)))
+        elif len(wanted) in (1, kinds.count(kind)):
+            found.append((file, wanted[0] if len(wanted) == 1 else next(turns[kind])))
         else:
             found += zip(_names(file, wanted), wanted, strict=True)
     for target, _ in found:
@@ -96,6 +102,8 @@ def write(explanation: Explanation, target: Path, word: Any, instead: str | None
         write_atomic(target, to_npz(explanation))
     elif suffix == ".json":
         write_atomic(target, (json_text(json.dumps(explanation.to_dict(), ensure_ascii=False)) + "\n").encode())
+    elif suffix in MOVING:
+        explanation.animate(target, word)
     else:
         import io
 

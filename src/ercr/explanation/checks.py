@@ -182,6 +182,14 @@ _MEDIUM = any_of(
         }
     ),
 )
+_MESSAGE = object_of(
+    {
+        "role": one_of("system", "user", "assistant"),
+        "content": list_of(
+            any_of(object_of({"type": one_of("image", "video")}), object_of({"type": one_of("text"), "text": text}))
+        ),
+    }
+)
 _PROVENANCE = object_of(
     {"image": object_of({"sha256": text}, rest=_json_value)},
     {
@@ -190,6 +198,7 @@ _PROVENANCE = object_of(
         "answer": any_of(_nothing, text),
         "settings": any_of(_nothing, object_of({}, rest=_values)),
         "versions": any_of(_nothing, object_of({}, rest=_value)),
+        "conversation": list_of(_MESSAGE),
     },
     rest=_json_value,
 )

@@ -16,7 +16,9 @@ from safetensors.numpy import save as to_safetensors
 from ercr.explanation.media import to_arrays
 from ercr.files.writing import write_atomic
 from ercr.image.pieces import Pieces
-from ercr.words import Token, Word, WordMaps
+from ercr.render.animation import animation, check
+from ercr.render.film import film
+from ercr.words import Token, Which, Word, WordMaps
 from ercr.words.contrast import Alternatives
 
 FORMAT = 1
@@ -48,6 +50,12 @@ def save(explanation: WordMaps, path: Path) -> None:
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomic(path, to_safetensors(contiguous, metadata={"ercr": json.dumps(header, ensure_ascii=False)}))
+
+
+def write_animation(explanation: WordMaps, path: Path, which: Which = None) -> None:
+    """Write moving pictures, in the format that the file's ending says."""
+    check(path)
+    write_atomic(path, animation(film(explanation, which), path.suffix))
 
 
 def as_arrays(explanation: WordMaps) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 from PIL import Image
 
-from ercr.explanation.export import as_arrays, as_json, save
+from ercr.explanation.export import as_arrays, as_json, save, write_animation
 from ercr.render import in_notebook
 from ercr.render.compare import Page, compare
 from ercr.render.html import frame
@@ -55,6 +55,14 @@ class Explanation(WordMaps):
     ) -> Image.Image:
         """Why this word and not another one: warm where the evidence for the word is stronger, blue for the other."""
         return overlay_contrast(self, self.contrast(which, other, occurrence), opacity, colormap, grey)
+
+    def animate(self, path: str | os.PathLike[str], which: Which = None) -> None:
+        """Write a GIF, WebM or MP4 (these two need the extra `video`), as the file's ending says.
+
+        A clip plays with the evidence for a word, by default the strongest that names something. Pictures stand still,
+        and the words of the answer appear with their evidence; the last frame is the word's, or that of the answer.
+        """
+        write_animation(self, Path(path), which)
 
     def show(self, which: Which = None) -> Page | None:
         """In a notebook the page, opened at a word; elsewhere the coloured words in the terminal."""

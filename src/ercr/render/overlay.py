@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,11 @@ def is_warm(image: Image.Image) -> bool:
     hue, saturation, value = np.moveaxis(np.asarray(small, np.float32), -1, 0)
     warm = ((hue >= _WARM[0]) | (hue <= _WARM[1])) & (saturation * value >= _VIVID * 255**2)
     return bool(warm.mean() > _MUCH)
+
+
+def is_any_warm(explanation: WordMaps) -> bool:
+    """The same of several pictures and clips, so that all of them are shown alike."""
+    return any(is_warm(item.rgb if isinstance(item, LoadedImage) else item.frames[0]) for item in explanation.media)
 
 
 def overlay(
@@ -93,31 +99,55 @@ def overlay_word(
     default the word's strongest.
     """
     if isinstance(explanation.image, Gallery):
-        word, looks = explanation.find(which), (opacity, colormap, grey)
-        if picture is None and time is None and len(explanation.pieces) > 1:
-            return abreast([_of_piece(explanation, word, at, None, looks) for at in range(len(explanation.pieces))])
-        return _of_piece(explanation, word, explanation.picture_index(picture), time, looks)
+        looks = Looks(opacity, colormap, is_any_warm(explanation) if grey is None else grey)
+        word, count = explanation.find(which), len(explanation.pieces)
+        alone = picture is not None or time is not None or count == 1
+        shown = [explanation.picture_index(picture)] if alone else range(count)
+        return abreast([lit_piece(explanation, word, at, frame_of(explanation, word, at, time), looks) for at in shown])
     if picture is not None or time is not None:
         explanation = explanation.of_picture(picture, time)
     image, geometry = explanation.alone()
     return overlay(image.rgb, explanation.lit_heatmap(which), geometry.seen_pixels(), opacity, colormap, grey)
 
 
-def _of_piece(
-    explanation: WordMaps, word: Word, at: int, time: float | None, looks: tuple[float, str, bool | None]
+@dataclass(frozen=True)
+class Looks:
+    """How maps lie over pictures."""
+
+    opacity: float = 0.7
+    colormap: str = "inferno"
+    grey: bool | None = None
+
+
+def frame_of(explanation: WordMaps, word: Word, at: int, time: float | None) -> int:
+    """The frame that shows a piece at a moment, by default at the word's strongest; 0 for a picture."""
+    piece = explanation.pieces[at]
+    if time is None:
+        return piece.first_frames[word.strongest_slice(at)] if piece.clip else 0
+    if not piece.clip:
+        raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
+    return piece.frame_at(time)
+
+
+def lit_piece(
+    explanation: WordMaps,
+    word: Word,
+    at: int,
+    frame: int = 0,
+    looks: Looks = Looks(),  # noqa: B008 (it never changes)
+    height: int | None = None,
 ) -> Image.Image:
-    """One of several pictures, or a clip at a moment, lit on the scale that all of them share."""
+    """One of several pictures, or a frame of a clip, lit on the scale that all of them share; at a height in pixels."""
     piece, item = explanation.pieces[at], explanation.media[at]
+    image = item.rgb if isinstance(item, LoadedImage) else item.frames[frame]
+    if height is not None:
+        size = max(1, round(image.width * height / image.height)), height
+        image = image.resize(size, resample=Image.Resampling.LANCZOS)
     lit = split(explanation.geometry, word.lit)[at].reshape(piece.slices, *piece.geometry.grid)
-    if isinstance(item, LoadedImage):
-        if time is not None:
-            raise InputError("time= is a moment of a clip, and this is a picture: omit it.")
-        slice_, image = 0, item.rgb
-    else:
-        slice_ = word.strongest_slice(at) if time is None else piece.slice_at(time)
-        image = item.frames[piece.first_frames[slice_] if time is None else piece.frame_at(time)]
-    heat, peak = piece.geometry.to_pixels(lit[slice_]), float(word.lit.max(initial=0.0))
-    return overlay(image, heat, piece.geometry.seen_pixels(), *looks, peak=peak)
+    size = image.height, image.width
+    heat, seen = piece.geometry.to_pixels(lit[piece.slice_of_frame[frame]], size), piece.geometry.seen_pixels(size)
+    peak = float(word.lit.max(initial=0.0))
+    return overlay(image, heat, seen, looks.opacity, looks.colormap, looks.grey, peak)
 
 
 def abreast(images: Sequence[Image.Image]) -> Image.Image:

@@ -76,7 +76,8 @@ def turns(explanation: WordMaps, words: Sequence[Word]) -> list[dict[str, Any]] 
         parts: list[dict[str, Any]] = []
         for part in message["content"]:
             if part["type"] != "text":
-                parts.append({"piece": number})
+                if number < len(explanation.media):
+                    parts.append({"piece": number})
                 number += 1
             elif message["role"] == "system":
                 parts.append({"text": part["text"]})

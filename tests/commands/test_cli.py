@@ -123,7 +123,7 @@ def test_mistakes_exit_with_two_and_one_sentence(run, photo, checkpoint, tmp_pat
         (["explain", photo, "-m", model, "--answer", ""], "answer to explain is empty"),
         (["explain", photo, "-m", model, "--answer", "a dog", "--word", "cat"], "did not say 'cat'; it said: a, dog"),
         (["explain", photo, "-m", model, "--out", tmp_path / "no" / "x.html"], "does not exist"),
-        (["explain", photo, "-m", model, "--out", tmp_path / "x.gif"], "no known ending"),
+        (["explain", photo, "-m", model, "--out", tmp_path / "x.bmp"], "no known ending"),
         (["explain", photo, "-m", tmp_path / "nowhere"], "no checkpoint folder"),
         (["explain", photo, "-m", "scenes-qwen"], "neither a packaged model"),
         (["explain", photo, "-m", model, "--dtype", "float8"], "dtype must be"),

@@ -28,6 +28,7 @@ import ercr
 from ercr.explaining.media import asked, load, media
 from ercr.image.clips import LoadedClip
 from ercr.image.facts import Facts
+from tests.explaining.test_several import check_turns, check_ways, drawn
 from tests.families.registry import families, save
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "internvl3", "qwen3_vl", "llava_onevision")
@@ -102,6 +103,9 @@ def check(name: str) -> None:
         model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint).eval()
         processor = transformers.AutoProcessor.from_pretrained(checkpoint)
         explainer = ercr.Explainer.from_pretrained(checkpoint)
+    if explainer.adapter.steps is False:  # families with an adapter of their own are in the suite
+        check_turns(explainer, drawn())
+        check_ways(explainer, drawn())
     for title, shown in cases().items():
         for prompt in (TEXT, conversation(shown)):
             if name in ("llava_onevision", "internvl3") and title == "two clips":

@@ -10,7 +10,8 @@ from ercr.errors import InputError
 from ercr.image.clips import Clip, LoadedClip, Sampling, is_video_name
 from ercr.image.gallery import Gallery, Shown
 from ercr.image.images import ImageLike, LoadedImage, load_image
-from ercr.models.base import Medium
+from ercr.image.pieces import Pieces
+from ercr.models.base import Medium, Prepared
 from ercr.models.chat import Kind, Message, as_messages, given_in, up_to_turn
 from ercr.zoo.defaults import PROMPT
 
@@ -75,6 +76,15 @@ def turns_of(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The conversation, where it is more than one prompt with all pictures and clips in front of it."""
     kinds = [part["type"] == "text" for part in messages[0]["content"]]
     return tuple(messages) if len(messages) > 1 or kinds != sorted(kinds) else ()
+
+
+def refuse_long(shown: Prepared, positions: int | None) -> None:
+    """Refuse several pictures, or a clip, with more tokens than the model has positions for."""
+    if isinstance(shown.geometry, Pieces) and positions and len(shown.input_ids) > positions:
+        raise InputError(
+            f"All this takes {len(shown.input_ids):,} tokens, and the model has {positions:,} positions: show fewer or "
+            f"smaller pictures, and of a video fewer frames, with num_frames= or fps=."
+        )
 
 
 def _load(source: Any, choose: Sampling) -> LoadedImage | LoadedClip:

@@ -17,7 +17,7 @@ from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
-from ercr.explaining.media import Asked, MediaLike, asked, load, media, turns_of
+from ercr.explaining.media import Asked, MediaLike, asked, load, media, refuse_long, turns_of
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
@@ -93,6 +93,7 @@ class Runs:
         host = media(loaded)
         shown = adapter.uploaded(host)
         prepared = adapter.prepare(shown, wanted.messages, cells)
+        refuse_long(prepared, getattr(adapter.config.get_text_config(), "max_position_embeddings", None))
         request = TraceRequest(host, prepared, self._answer(answer if given.turn is None else wanted.answer))
         if not ahead:
             return Ready(loaded, request, turns_of(wanted.messages))

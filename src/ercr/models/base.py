@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -130,6 +130,10 @@ class Adapter(ABC):
     def batches(self) -> bool:
         """Whether several samples can share a pass."""
         return True
+
+    def sort(self, sample: Prepared) -> Hashable:
+        """What samples must have in common to share a pass."""
+        return None
 
     @classmethod
     def suits(cls, config: Any) -> bool:

@@ -7,7 +7,7 @@ at the last image token. Logits over the whole vocabulary are computed at text p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,15 +37,15 @@ def trace_samples(
     adapter: Adapter, samples: Sequence[TraceRequest], needs: Needs, generation: Generation
 ) -> list[Trace]:
     """Run a batch: read the given answers or generate them, then run the auxiliary views."""
-    given = [sample.answer is not None for sample in samples]
-    if len(set(given)) > 1:
-        return _mixed(adapter, samples, given, needs, generation)
+    sorts = [(sample.answer is not None, adapter.sort(sample.prepared)) for sample in samples]
+    if len(set(sorts)) > 1:
+        return _mixed(adapter, samples, sorts, needs, generation)
     if len(samples) > 1 and not adapter.batches:
         return [trace for sample in samples for trace in trace_samples(adapter, [sample], needs, generation)]
     if not samples[0].prepared.cells:
         return trace_without_cells(adapter, samples, needs, generation)
     recorder = Recorder(adapter, needs.layer, lens_layers(adapter, needs.lens))
-    if given[0]:
+    if samples[0].answer is not None:
         run = read_answers(adapter, samples, [s.answer for s in samples if s.answer is not None], recorder)
     else:
         decode = _decode_greedily if is_plain_greedy(adapter, generation) else _generate
@@ -68,12 +68,12 @@ def trace_samples(
 
 
 def _mixed(
-    adapter: Adapter, samples: Sequence[TraceRequest], given: Sequence[bool], needs: Needs, generation: Generation
+    adapter: Adapter, samples: Sequence[TraceRequest], sorts: Sequence[Hashable], needs: Needs, generation: Generation
 ) -> list[Trace]:
-    """Samples with given answers in one run, those without in another."""
+    """Samples of each sort in a run of their own, such as those with given answers."""
     found: dict[int, Trace] = {}
-    for kind in (True, False):
-        rows = [row for row, own in enumerate(given) if own == kind]
+    for sort in dict.fromkeys(sorts):
+        rows = [row for row, own in enumerate(sorts) if own == sort]
         traces = trace_samples(adapter, [samples[row] for row in rows], needs, generation)
         found |= dict(zip(rows, traces, strict=True))
     return [found[row] for row in range(len(samples))]
@@ -177,15 +177,21 @@ def auxiliary_views(
         for scale in scales
     ]
     results: list[list[View]] = [[] for _ in samples]
-    if adapter.batches:
-        passes = [[view for views in shown for view in views]] if _fit_together(shown) else shown
+    if adapter.batches and _fit_together(shown):
+        passes = [[view for views in shown for view in views]]
     else:
-        passes = [[view] for views in shown for view in views]
+        passes = [part for views in shown for part in _passes(adapter, views)]
     found = [row for together in passes for row in _view_states(adapter, together, recorder, needs.kind)]
     for at, states in enumerate(found):
         scale, row = divmod(at, len(samples))
         results[row].append(View(scales[scale], shown[scale][row].geometry, states))
     return results
+
+
+def _passes(adapter: Adapter, views: Sequence[Prepared]) -> list[list[Prepared]]:
+    """The views of one scale in as few passes as the family allows."""
+    together = adapter.batches and len({adapter.sort(view) for view in views}) == 1
+    return [list(views)] if together else [[view] for view in views]
 
 
 def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:

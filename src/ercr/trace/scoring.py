@@ -34,7 +34,8 @@ def log_probabilities(adapter: Adapter, prompts: Sequence[Prepared], answer: Ten
 @torch.no_grad()
 def answer_log_probabilities(adapter: Adapter, prompts: Sequence[Prepared], answers: Sequence[Tensor]) -> list[Tensor]:
     """Log-probabilities [R] of every answer behind its own prompt, in one pass where samples can share one."""
-    if len(prompts) > 1 and adapter.batches and prompts[0].cells:
+    together = adapter.batches and len({adapter.sort(prompt) for prompt in prompts}) == 1
+    if len(prompts) > 1 and together and prompts[0].cells:
         recorder = Recorder(adapter, -1)
         full = [prompt.with_answer(answer) for prompt, answer in zip(prompts, answers, strict=True)]
         states, _ = forward(adapter, full, recorder)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -255,6 +255,13 @@ class GenericAdapter(Adapter):
         offsets = tuple(longest - len(sample.input_ids) for sample in samples)
         none = inputs["input_ids"].new_empty(0)
         return Batch(inputs["input_ids"], None, none, none, none, inputs, None, None, offsets)
+
+    def sort(self, sample: Prepared) -> Hashable:
+        """Inputs of the same names and shapes can be joined."""
+        return tuple(
+            (name, tuple(value.shape[1:]) if isinstance(value, Tensor) else None)
+            for name, value in sorted(sample.pixels.items())
+        )
 
     def _pixels(self, samples: Sequence[Prepared]) -> dict[str, Any]:
         joined = {name: _joined([sample.pixels[name] for sample in samples]) for name in samples[0].pixels}

@@ -66,7 +66,7 @@ def trace(seed):
         torch.from_numpy(-np.sort(-rng.random((words, 6)))),
         torch.from_numpy(np.log(rng.random(words))),
     )
-    asked = {"unembed": lambda ids: matrix[ids], "spelling": lambda: SPELLING}
+    asked = {"unembed": lambda ids: matrix[ids], "spelling": lambda: SPELLING, "middle": lambda: matrix.mean(0)}
     unused = {"argmax": torch.zeros_like, "spell": list}
     return Trace(torch.arange(words), 3, torch.arange(words), 3, text, tuple(views), VOCABULARY, **asked, **unused)
 

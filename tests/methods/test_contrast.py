@@ -21,6 +21,7 @@ SWITCHES = st.fixed_dictionaries(
     {},
     optional={
         "scales": st.sampled_from([(1.0,), (0.5, 1.0), (1.6, 1.0, 0.5), (1.6,)]),
+        "common": st.sampled_from([0.0, 0.15, 1.0]),
         "share": st.sampled_from([0.0, 0.4, 1.0]),
         "local": st.sampled_from([0.0, 0.5, 1.0]),
         "rivals": st.integers(2, 7),
@@ -44,6 +45,8 @@ def new_zero(chosen):
         text, states = trace.text, view.states.numpy()
         valid = made.on_picture(view.geometry)
         out = made.logits(trace, view)
+        every = trace.unembed(torch.arange(made.VOCABULARY)).numpy()
+        out -= chosen.common * (states @ every.T).mean(1)[:, None]
         for t, target in enumerate(text.targets.tolist()):
             level, total = np.zeros(len(states)), 0.0
             for rank, other in enumerate(text.top_ids[t, : chosen.rivals].tolist()):
@@ -96,7 +99,7 @@ def test_cam_and_tam_get_the_new_zero_and_nothing_else(seed):
 def test_without_a_share_the_base_method_is_left(base):
     trace = made.trace(5)
     same = {"weights": (1.0, 1.0, 1.0), "smoothing": 1.0} if base == "ercr" else {}
-    _, found = run(*resolve("contrast", base=base, share=0, **same), trace)
+    _, found = run(*resolve("contrast", base=base, share=0, common=0, **same), trace)
     _, expected = run(*resolve(base), trace)
     assert torch.equal(found.maps, expected.maps)
 
@@ -130,6 +133,7 @@ def test_every_word_of_the_vocabulary_is_spelt_without_case_and_space(load):
         ({"among": "best"}, "among must be"),
         ({"rivals": 1}, "rivals must be 2 to 200"),
         ({"smoothing": 1.5}, "between 0 and 1"),
+        ({"common": 2}, "between 0 and 1"),
         ({"share": -1}, "share between 0 and 2"),
     ],
 )

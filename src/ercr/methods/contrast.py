@@ -1,7 +1,8 @@
-"""Contrast: ERCR with the zero of every word's logit where its rivals stand, which the model could have said instead.
+"""Contrast: ERCR with the zero of every word's logit where other words stand.
 
-A logit has no zero of its own: adding a number to the logits of all words changes no probability. `docs/contrast.md`
-says how the settings were found, and what each of them gives.
+These are the word's rivals, which the model could have said instead, and a little of the whole vocabulary. A logit has
+no zero of its own: adding a number to the logits of all words changes no probability. `docs/contrast.md` says how the
+settings were found, and what each of them gives.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ _GATES = {"root": 0.5, "probability": 1.0, "none": 0.0}  # exponent of the word'
 class ContrastSettings(ErcrSettings):
     weights: tuple[float, ...] | None = None  # of the views; by default their scales
     smoothing: float = 0.5  # share of the rank filter in the final map: 1 as ERCR, 0 without it
+    common: float = 0.15  # how much of what all words of the vocabulary have in common is subtracted
     share: float = 0.4  # how much of the rivals' level is subtracted
     local: float = 0.5  # how much of that at each cell by itself, the rest as the mean over the picture
     rivals: int = 50  # how many of the model's most probable tokens count, the word's own included
     among: str = "uniform"  # weights of the rivals: uniform, probability, rank
-    gate: str = "root"  # what the share is multiplied by: root or probability of the word, none
+    gate: str = "probability"  # what the share is multiplied by: probability of the word or its root, none
     forms: bool = True  # whether other forms and pieces of the same word count as rivals
     base: str = "ercr"  # the method whose logits get the new zero: ercr, tam, cam
 
@@ -46,8 +48,8 @@ class ContrastSettings(ErcrSettings):
         choose("among", self.among, "uniform", "probability", "rank")
         choose("gate", self.gate, *_GATES)
         choose("base", self.base, "ercr", "tam", "cam")
-        if not all(0 <= part <= 1 for part in (self.smoothing, self.local)) or not 0 <= self.share <= 2:
-            raise InputError("smoothing and local must lie between 0 and 1, and share between 0 and 2.")
+        if not all(0 <= part <= 1 for part in (self.smoothing, self.local, self.common)) or not 0 <= self.share <= 2:
+            raise InputError("smoothing, local and common must lie between 0 and 1, and share between 0 and 2.")
         if not 2 <= self.rivals <= 200:
             raise InputError(f"rivals must be 2 to 200, not {self.rivals}.")
 
@@ -61,6 +63,8 @@ def _needs(settings: ContrastSettings) -> Needs:
 def evidence(trace: Trace, tokens: slice, settings: ContrastSettings) -> Evidence:
     """The base method's evidence, from logits whose zero is where the rivals stand."""
     words = trace.text.unembedding[tokens].to(trace.anchor.columns)
+    if settings.common:
+        words = words - settings.common * trace.mean_row.to(words)
     rivals = rival_rows(trace, tokens, settings) * amount(trace, tokens, settings).to(words)
     if settings.base == "ercr":
         read = [above_rivals(trace.view(scale), words, rivals, settings) for scale in settings.scales]

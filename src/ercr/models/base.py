@@ -32,6 +32,7 @@ from ercr.models.uint8_pixels import Uint8Processor, every_value_image, normalis
 ViewKind = Literal["pad", "interpolate"]
 Colour = tuple[int, int, int]
 _FEW_PICTURES = 16  # pictures or tiles up to which a pass of the tower is captured
+_ROWS = 8192  # rows of W_U in memory in float32 at once
 Inputs = dict[str, Any]  # keyword arguments of the decoder
 Picture = Any  # a picture of Pillow's, or one that lies on the device, for an adapter that takes those
 Medium = Image.Image | LoadedClip
@@ -327,6 +328,14 @@ class Adapter(ABC):
         from ercr.models.letters import letters
 
         return letters(self.tokenizer, self.vocabulary).to(self.device)
+
+    @cached_property
+    def mean_row(self) -> Tensor:
+        """The mean [d] of the rows of W_U of all words, in float32; made when it is asked for."""
+        with torch.no_grad():
+            parts = torch.split(torch.arange(self.vocabulary, device=self.device), _ROWS)
+            total = torch.stack([self.unembedding_rows(ids).float().sum(0) for ids in parts]).sum(0)
+        return total / self.vocabulary
 
     @property
     def image_backend(self) -> str:

@@ -180,6 +180,7 @@ class Trace:
     # by kind of state: whether all numbers are finite
     finite: dict[str, Tensor] = field(default_factory=dict, repr=False)
     spelling: Callable[[], Tensor] | None = field(default=None, repr=False)  # letters of every token [V, letters]
+    middle: Callable[[], Tensor] | None = field(default=None, repr=False)  # the mean [d] of all rows of W_U
 
     def check(self, finite: dict[str, bool] | None = None) -> None:
         """Refuse states with NaN or infinity; `finite` are the flags if they are on the CPU already."""
@@ -207,6 +208,12 @@ class Trace:
         """How every token of the vocabulary is spelt [V, letters]: `ercr.models.letters`."""
         assert self.spelling is not None, "a trace of a model's run knows its tokens"
         return self.spelling()
+
+    @property
+    def mean_row(self) -> Tensor:
+        """The mean [d] of all words' rows of W_U: what they have in common."""
+        assert self.middle is not None, "a trace of a model's run knows its words"
+        return self.middle()
 
     @property
     def anchor(self) -> View:

@@ -271,6 +271,7 @@ def _trace(adapter: Adapter, part: SampleRun, text: TextRows, needs: Needs) -> T
         argmax=lambda wanted: adapter.head(wanted).argmax(-1),
         spell=lambda wanted: retokenise(adapter, wanted),
         spelling=lambda: adapter.letters,
+        middle=lambda: adapter.mean_row.to(device),
         inside=inside,
         beside=changed,
         lens=part.lens,

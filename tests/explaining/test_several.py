@@ -10,6 +10,7 @@ import ercr
 from ercr.errors import ErcrError, ImageError, InputError
 from tests.attacks.pictures import sentence_trouble
 from tests.image.test_clips import write
+from tests.models.frames import check_frames
 
 OWN = ("qwen2_vl", "qwen2_5_vl", "internvl")
 
@@ -206,3 +207,8 @@ def test_long_and_uneven_videos_are_explained(load, tmp_path):
         assert piece.spans[-1][1] == pytest.approx(seconds, rel=0.05)
         assert found.heatmap("dog", time=0.6 * seconds).shape == found.media[0].size
         assert sum(place.share for place in found.word("dog").where()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_clips_tokens_show_the_frames_and_places_that_painting_finds(load, name):
+    assert check_frames(load(name).adapter) == 1

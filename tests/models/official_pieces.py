@@ -28,8 +28,10 @@ import ercr
 from ercr.explaining.media import asked, load, media
 from ercr.image.clips import LoadedClip
 from ercr.image.facts import Facts
+from ercr.image.pieces import pieces_of
 from tests.explaining.test_several import check_turns, check_ways, drawn
 from tests.families.registry import families, save
+from tests.models.frames import check_frames
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "internvl3", "qwen3_vl", "llava_onevision")
 TEXT = "What changed between them?"
@@ -103,6 +105,11 @@ def check(name: str) -> None:
         model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint).eval()
         processor = transformers.AutoProcessor.from_pretrained(checkpoint)
         explainer = ercr.Explainer.from_pretrained(checkpoint)
+        probe = ercr.Explainer.from_pretrained(checkpoint, generic=True)
+    beside = check_places(explainer.adapter, probe.adapter)
+    painted = [check_frames(one.adapter) for one in (explainer, probe)]
+    print(f"{name}: cells within {beside:.4f} of a cell of the probe's; {painted} of painted cells changed most")
+    assert min(painted) >= 0.8
     if explainer.adapter.steps is False:  # families with an adapter of their own are in the suite
         check_turns(explainer, drawn())
         check_ways(explainer, drawn())
@@ -112,6 +119,37 @@ def check(name: str) -> None:
                 continue  # their processors take clips of one length only
             compare(f"{name}: {title}", explainer, model, processor, shown, prompt)
     print(f"{name} {explainer.adapter.family}: equal", flush=True)
+
+
+def check_places(own: Any, probe: Any) -> float:
+    """The largest distance between an adapter's cells and the probe's, in cells; slices and order are the same.
+
+    The probe is the generic adapter: it shows the processor charts and reads off which picture, frame, row and column
+    each number comes from.
+    """
+    beside = 0.0
+    for title, shown in cases().items():
+        if own.family in ("InternVL", "generic") and title == "two clips":
+            continue
+        wanted = asked(shown, TEXT)
+        loaded = media(load(wanted.sources, own.sample_frames))
+        ours, read = (adapter.prepare(loaded, wanted.messages) for adapter in (own, probe))
+        assert torch.equal(ours.input_ids, read.input_ids), title
+        pairs = zip(pieces_of(ours.geometry), pieces_of(read.geometry), strict=True)
+        for at, (mine, found) in enumerate(pairs):
+            if mine.clip:  # the tiles of a picture may be listed in another order
+                assert torch.equal(of_piece(ours, at), of_piece(read, at)), title
+            assert mine.times == found.times, title
+            assert mine.shape == found.shape, title
+            sides = zip(mine.geometry.canvas.centres, found.geometry.canvas.centres, mine.geometry.size, strict=True)
+            beside = max(beside, *(float(np.abs(a - b).max()) * len(a) / size for a, b, size in sides))
+    assert beside < 0.05, beside
+    return beside
+
+
+def of_piece(prepared: Any, at: int) -> torch.Tensor:
+    """The positions of a piece's visual tokens."""
+    return torch.split(prepared.visual, [piece.tokens for piece in pieces_of(prepared.geometry)])[at]
 
 
 def compare(title: str, explainer: ercr.Explainer, model: Any, processor: Any, shown: list[Any], prompt: Any) -> None:

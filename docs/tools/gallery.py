@@ -73,6 +73,13 @@ ENTRIES = (
         "--words cat,tree,zebra",
     ),
     Entry(
+        "film",
+        "A clip",
+        "A drawn clip and what the packaged model for clips says of it: one column for each part of the time, one row "
+        "for each word. A token of this model covers two frames; the first of them is shown.",
+        "figure film --seed 30",
+    ),
+    Entry(
         "llava",
         "Another family",
         "The packaged model of LLaVA's family on the same scene: a fixed canvas, so views are pasted on it smaller.",
@@ -122,12 +129,12 @@ def page(said: dict[str, str]) -> str:
 
 def weights() -> dict[str, str]:
     """Hashes of the weights of the packaged models that know drawn pictures."""
-    from ercr.zoo import packaged, scene_models
+    from ercr.zoo import CLIPS, packaged, scene_models
 
     return {
         name: hashlib.sha256(b"".join(f.read_bytes() for f in sorted(folder.glob("*.safetensors")))).hexdigest()
         for name, folder in packaged().items()
-        if name in scene_models()
+        if name in (*scene_models(), CLIPS)
     }
 
 

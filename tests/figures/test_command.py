@@ -32,6 +32,7 @@ def run(command, monkeypatch, tmp_path):
         ("ablation", ("--words", "dog")),
         ("tokens", ("--scale", "peak", "--colormap", "viridis")),
         ("faithfulness", ("--methods", "cam", "--words", "dog", "--width", "3.5")),
+        ("film", ("--methods", "cam", "--words", "dog,sofa", "--frames", "2")),
     ],
 )
 def test_every_kind_draws_a_given_answer(run, photo, checkpoint, tmp_path, kind, options):
@@ -39,6 +40,13 @@ def test_every_kind_draws_a_given_answer(run, photo, checkpoint, tmp_path, kind,
     code, out, err = run(kind, photo, "-m", model, "--answer", ANSWER, "--dpi", 40, "-o", "x.png", *options)
     assert (code, out.strip()) == (0, ANSWER), err
     assert Image.open(tmp_path / "x.png").width == int(40 * (3.5 if "3.5" in options else 7.16))
+
+
+def test_a_film_takes_several_pictures(run, photo, checkpoint, tmp_path):
+    common = ("-m", checkpoint("qwen2_vl"), "--answer", ANSWER, "--dpi", 40, "-o", "x.png")
+    code, out, err = run("film", photo, photo, *common, "--words", "dog")
+    assert (code, out.strip()) == (0, ANSWER), err
+    assert (tmp_path / "x.png").exists()
 
 
 def test_files_and_data_go_where_they_are_asked_for(run, photo, checkpoint, tmp_path):
@@ -63,6 +71,9 @@ def test_mistakes_exit_with_two_before_a_model_is_loaded(run, photo):
         (("ablation", photo, "--methods", "cam"), "--methods"),
         (("tokens", photo, "--methods", "cam,tam"), "one method"),
         (("faithfulness", photo, "--scale", "value"), "--scale"),
+        (("film", photo, "--methods", "cam,tam"), "one method"),
+        (("film", photo, "--frames", "0"), "1 to 32"),
+        (("tokens", photo, photo), "ercr figure film"),
         (("tokens", photo.with_name("no.png")), "no.png"),
         (("tokens", photo, "--answer", " "), "empty"),
     ]:

@@ -78,6 +78,7 @@ KINDS = {
     "ablation": lambda found, **o: figures.ablation_grid(variants(), ["dog", "and"], **o),
     "tokens": lambda found, **o: figures.token_strip(found[-1], **o),
     "faithfulness": lambda found, **o: figures.faithfulness_film(film(found), **o),
+    "film": lambda found, **o: figures.film_strip(made.pieces("picture", "clip"), ["dog", (9, 11)], **o),
 }
 
 
@@ -237,6 +238,32 @@ def test_characters_without_a_font_are_said_once(tmp_path):
     assert len([w for w in heard if "\U00013080\U00013081" in str(w.message)]) == 1
 
 
+def test_a_film_strip_has_a_panel_for_every_picture_and_part_of_a_clip():
+    found = made.pieces("picture", "clip", frames=12)
+    figure = figures.film_strip(found, ["dog"], frames=3)
+    columns = ["picture 1", "0 s", "2 s", "5 s"]
+    assert set(labels(figure)) == {*columns, *(f"{column}: dog" for column in columns), "colour bar"}
+    assert "3 parts of the time are not shown." in " ".join(texts(figure))
+    every = figures.film_strip(found, ["dog", "house"], frames=6)
+    for word in ("dog", "house"):
+        told = [axes.texts[0].get_text() for axes in every.axes if axes.get_label().endswith(f": {word}")]
+        places = sorted(found.word(word).where(), key=lambda place: (place.picture, place.start or 0))
+        assert told == [f"{100 * place.share:.0f} %" for place in places]
+
+
+def test_a_film_strip_has_one_scale_for_all_frames_of_a_word():
+    """Evidence that is a fifth as strong in another part of the clip is not lit as strongly."""
+    found = made.pieces("clip", frames=4)
+    figure = figures.film_strip(found, ["dog"], scale="peak")
+    shown = {axes.get_label(): np.asarray(axes.images[0].get_array(), float) for axes in figure.axes if axes.images}
+    colourful = {}
+    for time, map_ in zip(("0 s", "1 s"), found.word("dog").maps[0], strict=True):
+        pixels = shown[f"{time}: dog"]
+        colourful[float(map_.max())] = (pixels.max(-1) - pixels.min(-1)).max()
+    weak, strong = (colourful[key] for key in sorted(colourful))
+    assert strong > 1.5 * weak
+
+
 def test_mistakes_are_told_in_one_sentence(tmp_path, explanations):
     other = made.explanation(image=made.photo(seed=9))
     cases = [
@@ -249,6 +276,8 @@ def test_mistakes_are_told_in_one_sentence(tmp_path, explanations):
         (lambda: figures.methods_grid(explanations, scale="best"), "value or peak"),
         (lambda: figures.methods_grid(explanations, width=0.5), "inches"),
         (lambda: figures.ablation_grid(explanations), "ABLATION"),
+        (lambda: figures.film_strip(explanations[0], frames=0), "1 to 32"),
+        (lambda: figures.film_strip(explanations[0], ["zebra"]), "did not say"),
         (lambda: figures.faithfulness_film([]), "responses"),
         (lambda: figures.faithfulness_film(film(explanations[:1]) + film(explanations[:1], "house")), "one word"),
         (lambda: figures.save(figures.token_strip(other), tmp_path / "x.gif"), ".png"),

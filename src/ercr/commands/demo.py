@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,11 @@ def write(explanation: Explanation, drawn: Scene, folder: Path) -> list[Path]:
 
 def object_words(explanation: Explanation, drawn: Scene) -> list[Word]:
     """The caption's words that name an object of the scene, in singular or plural."""
-    names = {part.rstrip("s") for item in drawn.objects for part in item.name.split()}
-    said = [word for word in explanation.words if word.text.lower().rstrip("s") in names]
+    said = naming(explanation, [item.name for item in drawn.objects])
     return said or list(explanation.words[:_WITHOUT_NOUNS])
+
+
+def naming(explanation: Explanation, names: Iterable[str]) -> list[Word]:
+    """The answer's words that are one of these names or a part of one, in singular or plural."""
+    parts = {part.rstrip("s") for name in names for part in name.split()}
+    return [word for word in explanation.words if word.text.lower().rstrip("s") in parts]

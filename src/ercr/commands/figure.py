@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ercr.commands.given import FpsOption, FramesOption, opened
 from ercr.commands.options import AnswerLengthOption, JsonOption, ModelOption, check_options, choose_model, load_model
 from ercr.commands.output import emit_data, notes, results, working
 from ercr.errors import InputError
-from ercr.zoo.defaults import PROMPT, default_model
+from ercr.zoo.defaults import PROMPT, default_model, model_for_dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from ercr.explaining.explainer import Explainer
     from ercr.explanation import Explanation
 
-Kind = Literal["methods", "ablation", "tokens", "faithfulness"]
-_METHODS = {"methods": "attention,cam,tam,ercr", "tokens": "ercr", "faithfulness": "cam,tam,ercr"}
+Kind = Literal["methods", "ablation", "tokens", "faithfulness", "film"]
+_METHODS = {"methods": "attention,cam,tam,ercr", "tokens": "ercr", "faithfulness": "cam,tam,ercr", "film": "ercr"}
+CLIP_PROMPT = "What happens in this video?"  # of a drawn clip
+_ONE = ("tokens", "film")  # kinds that show one method
 
 
 def figure(
@@ -29,12 +32,17 @@ def figure(
         Kind,
         typer.Argument(
             help="methods: a grid of methods and words; ablation: variants of ERCR; tokens: the whole answer; "
-            "faithfulness: deletion and insertion for one word."
+            "faithfulness: deletion and insertion for one word; film: frames of a video, or several pictures, in a row."
         ),
     ],
-    image: Annotated[
-        str | None,
-        typer.Argument(help="The picture: a file or a URL; without it a scene is drawn.", show_default=False),
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[IMAGE]...",
+            help="The picture: a file or a URL; without it a scene is drawn. Of a film: videos and pictures; without "
+            "them a clip is drawn.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         list[Path] | None,
@@ -64,25 +72,31 @@ def figure(
         typer.Option(help="Colour by value, or relative to each map's peak.", show_default="depends on the kind"),
     ] = None,
     width: Annotated[float, typer.Option(help="Width in inches: 7.16 for two columns of a page, 3.5 for one.")] = 7.16,
+    fps: FpsOption = None,
+    num_frames: FramesOption = None,
+    frames: Annotated[int, typer.Option(help="Of a film: how many parts of each video's time are shown.")] = 8,
     seed: Annotated[int, typer.Option(help="Which scene to draw if no picture is given.")] = 5895,
     max_new_tokens: AnswerLengthOption = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     as_json: JsonOption = None,
 ) -> None:
-    """Draw a figure for a paper: methods, an ablation, an answer token by token, or deletion and insertion."""
+    """Draw a figure for a paper: methods, an ablation, an answer token by token, deletion and insertion, or a film."""
     from ercr.commands.output import check_outputs
     from ercr.figures.saving import check_files, save
 
     targets = out or [Path(f"{kind}.png")]
     check_outputs([], as_json)
     wanted = _methods(kind, methods)
-    looks = _check_looks(kind, colormap, scale, width)
+    looks = _check_looks(kind, colormap, scale, width, frames)
     check_options(answer, dtype)
     check_files(targets, dpi)
     with working("Opening the picture"):
-        picture, named = _picture(image, seed)
-    explainer = load_model(choose_model(model, default_model(drawn=image is None)), device, dtype)
+        picture, named = _pictures(kind, images or [], seed, fps, num_frames)
+    default = model_for_dataset("moving" if kind == "film" else "scenes") if not images else default_model()
+    if kind == "film" and not images and prompt == PROMPT:
+        prompt = CLIP_PROMPT
+    explainer = load_model(choose_model(model, default), device, dtype)
     with working("Explaining"):
         found = explainer.explain_all(picture, prompt, methods=wanted, answer=answer, max_new_tokens=max_new_tokens)
         said = [part.strip() for part in words.split(",") if part.strip()] if words is not None else named(found[0])
@@ -98,7 +112,9 @@ def figure(
         results.print(found[0].text, markup=False, soft_wrap=True)
 
 
-def _check_looks(kind: Kind, colormap: str, scale: Literal["value", "peak"] | None, width: float) -> dict[str, Any]:
+def _check_looks(
+    kind: Kind, colormap: str, scale: Literal["value", "peak"] | None, width: float, frames: int
+) -> dict[str, Any]:
     """The options of the drawing functions, checked before a model is loaded."""
     from ercr.figures.panel import Shade
     from ercr.figures.sheet import check_width, drawing
@@ -108,7 +124,13 @@ def _check_looks(kind: Kind, colormap: str, scale: Literal["value", "peak"] | No
         Shade(scale or "value", colormap)
     if kind == "faithfulness" and scale is not None:
         raise InputError("A faithfulness figure always shows maps relative to their peaks: omit --scale.")
-    return {"colormap": colormap, "width": width, **({"scale": scale} if scale else {})}
+    looks: dict[str, Any] = {"colormap": colormap, "width": width, **({"scale": scale} if scale else {})}
+    if kind != "film":
+        return looks
+    from ercr.figures.frames import check_frames
+
+    check_frames(frames)
+    return {**looks, "frames": frames}
 
 
 def _methods(kind: Kind, given: str | None) -> list[str]:
@@ -124,21 +146,33 @@ def _methods(kind: Kind, given: str | None) -> list[str]:
     chosen = list(NAMES) if given == "all" else split_methods([given or _METHODS[kind]])
     for method in chosen:
         resolve(method)
-    if kind == "tokens" and len(chosen) != 1:
-        raise InputError("A strip of tokens shows one method: name one with --methods.")
+    if kind in _ONE and len(chosen) != 1:
+        what = "strip of tokens" if kind == "tokens" else "film"
+        raise InputError(f"A {what} shows one method: name one with --methods.")
     return chosen
 
 
-def _picture(image: str | None, seed: int) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
-    """The picture, and a function for the default words: those that name an object of a drawn scene."""
-    if image is not None:
-        from ercr.image.images import load_image
+def _pictures(
+    kind: Kind, images: list[str], seed: int, fps: float | None, num_frames: int | None
+) -> tuple[Any, Callable[[Explanation], list[Any] | None]]:
+    """What is shown, and a function for the default words: those that name an object of a drawn scene."""
+    if images:
+        from ercr.explaining.media import kind_of
 
-        return load_image(image), lambda explanation: None
+        found = [opened(name, fps, num_frames) for name in images]
+        if kind != "film" and (len(found) > 1 or kind_of(found[0]) == "video"):
+            raise InputError(f"A figure of {kind} shows one picture: for several, or a video, use ercr figure film.")
+        return found if len(found) > 1 else found[0], lambda explanation: None
     from ercr.commands import demo
 
-    drawn = demo.draw(seed)
-    return drawn.image, lambda explanation: demo.object_words(explanation, drawn)[:4]
+    if kind == "film":
+        from ercr.datasets.moving import moving
+
+        demo.check_installed()
+        drawn = moving(seed)
+        return drawn.clip, lambda explanation: demo.naming(explanation, drawn.nouns)[:4] or None
+    scene = demo.draw(seed)
+    return scene.image, lambda explanation: demo.object_words(explanation, scene)[:4]
 
 
 def _draw(
@@ -156,6 +190,8 @@ def _draw(
     if kind == "ablation":
         # this figure must also show function words, so the scene's object words are not enough
         return figures.ablation_grid(found, words if words and isinstance(words[0], str) else None, **options)
+    if kind == "film":
+        return figures.film_strip(found[0], words, **options)
     if kind == "tokens":
         return figures.token_strip(found[0], **options)
     measured = figures.responses(explainer, found, words[0] if words else None, prompt=prompt)

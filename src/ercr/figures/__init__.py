@@ -10,6 +10,7 @@ Only `responses` runs a model: it scores perturbed pictures for `faithfulness_fi
 
 from ercr.figures.ablation import ABLATION, ablation_grid
 from ercr.figures.film import faithfulness_film
+from ercr.figures.frames import film_strip
 from ercr.figures.grid import methods_grid
 from ercr.figures.rescore import Response, responses
 from ercr.figures.saving import save
@@ -20,6 +21,7 @@ __all__ = [
     "Response",
     "ablation_grid",
     "faithfulness_film",
+    "film_strip",
     "methods_grid",
     "responses",
     "save",

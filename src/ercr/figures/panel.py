@@ -84,14 +84,16 @@ def aspect(explanation: WordMaps) -> float:
     return min(max(height / width, 0.2), 4.0)
 
 
-def show_map(axes: Axes, explanation: WordMaps, map_: Floats, shade: Shade) -> None:
-    """The image with a map [h, w] on the token grid over it."""
+def show_map(axes: Axes, explanation: WordMaps, map_: Floats, shade: Shade, corner: str = "") -> None:
+    """The image with a map [h, w] on the token grid over it, and perhaps a text in its corner."""
     size, (image, geometry) = _fit(axes, explanation), explanation.alone()
     pixels = np.asarray(image.rgb.resize(size, resample=Image.Resampling.LANCZOS), np.float32)
     heat = geometry.to_pixels(map_, (size[1], size[0]))
     _place(axes, explanation, shade.blend(pixels, shade.light(heat)))
     if shade.scale == "peak":
-        _corner(axes, f"{float(map_.max(initial=0.0)):.2f}")
+        corner = f"{float(map_.max(initial=0.0)):.2f}"
+    if corner:
+        _corner(axes, corner)
 
 
 def show_image(axes: Axes, explanation: WordMaps, picture: Image.Image | None = None) -> None:

@@ -24,13 +24,13 @@ _GREY = 1.5  # greying of the picture as a multiple of the opacity, where its ow
 _WARM = (240, 36)  # hues of heat, from magenta over red to yellow; 256 go round
 _VIVID, _MUCH = 0.15, 0.25  # from which saturation times brightness a colour counts, and in which share of the picture
 _LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # the weights of the browsers' grayscale filter
-_FAINTEST = 0.25  # weaker maps are not brightened to the full range, so that very little evidence does not look strong
+FAINTEST = 0.25  # weaker maps are not brightened to the full range, so that very little evidence does not look strong
 
 
 def brighten(heat: Floats, peak: float | None = None) -> Floats:
     """A map scaled for display: its strongest cell (or a given peak) becomes 1, unless the whole map is weak."""
     top = float(heat.max(initial=0.0)) if peak is None else peak
-    return np.asarray(np.clip(heat / max(top, _FAINTEST), 0, 1), np.float32)
+    return np.asarray(np.clip(heat / max(top, FAINTEST), 0, 1), np.float32)
 
 
 def is_warm(image: Image.Image) -> bool:

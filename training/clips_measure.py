@@ -3,7 +3,8 @@
     python -m training.clips_measure --model DIR --sprites carry/sprites.npz --out docs/models/clips-figures.json
 
 Styles take turns from seed to seed, first the trained ones, then the unseen one. Nouns are those of greedy answers.
-Evidence is that of the method `ercr` with its default settings, the maximum over a noun's tokens.
+Evidence is that of the method `ercr` with its default settings, the maximum over a noun's tokens; of pairs also that of
+its first token alone.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Sums:
     there: int = 0
     numbers: list[bool] = field(default_factory=list)  # whether `which` was answered with the right number
     picture: list[bool] = field(default_factory=list)  # per noun: most evidence in the right picture
+    first: list[bool] = field(default_factory=list)  # the same of the noun's first token
     share: list[float] = field(default_factory=list)  # per noun: share of evidence in the right picture
     inside: list[float] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Sums:
         lists = {
             "which_answered_right": self.numbers,
             "evidence_in_the_right_picture": self.picture,
+            "first_token_in_the_right_picture": self.first,
             "share_in_the_right_picture": self.share,
             "share_where_visible_by_slices": self.slices,
             "share_where_visible_by_frames": self.frames,
@@ -109,10 +112,11 @@ def measure_pairs(explainer: ercr.Explainer, bank: Tensor, styles: int, count: i
             labels = [scene.labels for scene in pair.scenes]
             row = PixelRow.of(found, labels)
             for name in said & nouns:
-                map_ = _map(found, name)
-                amounts = [float(part.mean()) for part in found.geometry.split(map_)]  # type: ignore[union-attr]
+                maps = _maps(found, name)
+                map_, amounts = maps.max(0), _amounts(found, maps.max(0))
                 total = sum(amounts)
                 sums.picture.append(total > 0 and int(np.argmax(amounts)) == pair.asked)
+                sums.first.append(int(np.argmax(_amounts(found, maps[0]))) == pair.asked and bool(maps[0].max() > 0))
                 sums.share.append(amounts[pair.asked] / total if total > 0 else 0.0)
                 _dense(sums, row, map_, row.labels(labels) == BY_NAME[name].category_id)
             examples.append({"seed": pair.seed, "asked": pair.prompt, "said": found.text, "true": pair.answer})
@@ -131,7 +135,7 @@ def measure_clips(explainer: ercr.Explainer, bank: Tensor, styles: int, count: i
                 shown = mask.any((1, 2))
                 if not shown.any():
                     continue  # hidden behind another thing
-                map_ = _map(found, name)
+                map_ = _maps(found, name).max(0)
                 amounts = found.geometry.split(map_)[0].sum((1, 2))  # type: ignore[union-attr]
                 total, of_frame = float(amounts.sum()), amounts[piece.slice_of_frame]
                 borders = pairwise(piece.first_frames)
@@ -182,8 +186,13 @@ def _count(sums: Sums, answer: str, wanted: set[str], truth: str) -> set[str]:
     return said
 
 
-def _map(found: Explanation, name: str) -> NDArray[np.float32]:
-    """The evidence for a noun [1, cells]: the maximum over the tokens of its first mention."""
+def _amounts(found: Explanation, map_: NDArray[np.float32]) -> list[float]:
+    """The mean of a map over each picture."""
+    return [float(part.mean()) for part in found.geometry.split(map_)]  # type: ignore[union-attr]
+
+
+def _maps(found: Explanation, name: str) -> NDArray[np.float32]:
+    """The evidence for a noun [tokens, 1, cells], by the tokens of its first mention."""
     spans, at = [], 0
     text = "".join(token.text for token in found.tokens)
     at = -(len(text) - len(text.lstrip()))
@@ -192,7 +201,7 @@ def _map(found: Explanation, name: str) -> NDArray[np.float32]:
         at += len(token.text)
     mention = next(m for m in mentions(found.text) if m.name == name)
     rows = [t.row for t, (a, b) in zip(found.tokens, spans, strict=True) if a < mention.end and b > mention.start]
-    return np.asarray(found.maps[rows].max(0))
+    return np.asarray(found.maps[rows])
 
 
 def _dense(sums: Sums, row: PixelRow, map_: NDArray[Any], mask: NDArray[np.bool_]) -> None:

@@ -209,6 +209,12 @@ def test_long_and_uneven_videos_are_explained(load, tmp_path):
         assert sum(place.share for place in found.word("dog").where()) == pytest.approx(1)
 
 
+def test_the_default_prompt_speaks_of_a_video_where_nothing_else_is_shown(load, some):
+    first, _, frames = some
+    for shown, word in ((first, "image"), (ercr.Clip(frames), "video"), ([first, ercr.Clip(frames)], "image")):
+        assert load("qwen2_vl").explain(shown, answer="a dog", method="cam").prompt == f"Describe this {word}."
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_a_clips_tokens_show_the_frames_and_places_that_painting_finds(load, name):
     assert check_frames(load(name).adapter) == 1

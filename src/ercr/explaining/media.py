@@ -13,7 +13,7 @@ from ercr.image.images import ImageLike, LoadedImage, load_image
 from ercr.image.pieces import Pieces
 from ercr.models.base import Medium, Prepared
 from ercr.models.chat import Kind, Message, as_messages, given_in, up_to_turn
-from ercr.zoo.defaults import PROMPT
+from ercr.zoo.defaults import PROMPT, VIDEO_PROMPT
 
 # a picture, a clip, several of them, or a conversation that holds its own
 MediaLike = ImageLike | Clip | Sequence[Any] | None
@@ -31,7 +31,8 @@ class Asked:
 def asked(given: MediaLike, prompt: str | Sequence[Message], turn: int | None = None) -> Asked:
     """Pictures and clips in the places of a prompt or a conversation.
 
-    `given` fills the places that hold none of their own, in their order. It may be the conversation itself.
+    `given` fills the places that hold none of their own, in their order. It may be the conversation itself. The default
+    prompt speaks of a video where nothing else is shown.
     """
     if is_conversation(given):
         if prompt != PROMPT:
@@ -47,7 +48,10 @@ def asked(given: MediaLike, prompt: str | Sequence[Message], turn: int | None = 
         sources = _in_places(given_in(prompt), sources, turn is not None)
     if not sources:
         raise InputError("There is no picture: give one, or a list of pictures and clips.")
-    return Asked(as_messages(prompt, [kind_of(source) for source in sources]), sources, answer)
+    kinds = [kind_of(source) for source in sources]
+    if prompt == PROMPT and set(kinds) == {"video"}:
+        prompt = VIDEO_PROMPT
+    return Asked(as_messages(prompt, kinds), sources, answer)
 
 
 def is_conversation(given: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROMPT = "Describe this image."
+VIDEO_PROMPT = "Describe this video."  # takes its place where only clips are shown
 _DRAWN = "scenes"  # the dataset whose pictures are drawn
 _SEVERAL = ("pairs", "moving")  # those with two pictures or a clip
 

@@ -100,6 +100,8 @@ def test_many_pictures_and_answers_are_checked_into_a_folder_that_resumes(check,
     assert (summary["pictures"], summary["failed"]) == (3, 1)
     assert summary["seen"] + summary["unsure"] + summary["guessed"] == 4
     assert [one["image"] for one in summary["below"]] == ["a.png", "b.png"]
+    code, _, _ = check("--out", "run", "--fail-below", "0", picture="list.jsonl")
+    assert code == 1, "a picture that failed was not checked"
     code, _, err = check(picture="list.jsonl")
     assert code == 2
     assert "--out RUN" in " ".join(err.split())

@@ -20,11 +20,15 @@ from ercr.evaluate.grounding_scores import Words
 from ercr.metrics.detection import Told
 from ercr.words.calibration import Calibration, Part
 
-FEATURES = ("effect", "lens.log_rank", "lens.log_probability", "lens.size", "focus", "log_probability")
+FEATURES = ("effect", "lens.log_rank", "lens.log_probability", "lens.size", "focus", "likely", "likely.size")
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
-ABSENT_SEEN, PRESENT_GUESSED = 0.07, 0.10  # wrong verdicts of names, at which the thresholds are set
+# shares of wrong verdicts at which the thresholds are set: of names, and of function words
+ABSENT_SEEN, PRESENT_GUESSED, FUNCTION_SEEN = 0.07, 0.10, 0.03
+_USUAL = (0.3, 0.6)
 _LIMIT = 3.0  # standard deviations
+_MOST = {"effect": 1.5}  # more nats than these tell nothing more: the model's own words nearly all have them
 _RIDGE = 1.0  # words
+_FEWEST = 10  # own nouns that are not there, with fewer of which own nouns would only teach that they always are
 _FOLDS = 5
 Floats = NDArray[np.float64]
 
@@ -38,6 +42,7 @@ class Examples:
     weights: Floats
     images: NDArray[Any]
     names: NDArray[np.bool_]  # whether it is a name that was asked about
+    function: NDArray[np.bool_]  # whether it is a function word
 
 
 def values_of(words: Words) -> dict[str, Floats]:
@@ -46,13 +51,16 @@ def values_of(words: Words) -> dict[str, Floats]:
     def column(name: str) -> Floats:
         return np.asarray(words[name], np.float64)
 
+    likely = np.exp(np.minimum(column("log_probability"), 0) / 2)
     return {
         "effect": column("effect_text"),
+        "log_probability": column("log_probability"),
         "lens.log_rank": np.log(column("lens_rank")),
         "lens.log_probability": np.log(np.maximum(column("lens_probability"), 1e-30)),
         "lens.size": column("lens_size"),
         "focus": column("focus"),
-        "log_probability": column("log_probability"),
+        "likely": likely,
+        "likely.size": likely * column("lens_size"),
     }
 
 
@@ -60,6 +68,7 @@ def examples(run: Run, features: Sequence[str] = FEATURES) -> Examples:
     """The judged words of a run and its function words, weighted by their kinds."""
     words = Words.of(run.table())
     found, source = values_of(words), words["source"]
+    found |= {name: np.minimum(found[name], most) for name, most in _MOST.items()}
     function = (source == "own") & (words["kind"] == "function") & ~_true(words["content"])
     kinds = {
         "names": (source == "name") & words.judged,
@@ -67,12 +76,15 @@ def examples(run: Run, features: Sequence[str] = FEATURES) -> Examples:
         "own": (source == "own") & words.judged,
         "function": function,
     }
+    if (kinds["own"] & ~_true(words["there"])).sum() < _FEWEST:
+        del kinds["own"]
     weights = sum(SHARES[kind] * mask / max(mask.sum(), 1) for kind, mask in kinds.items())
     kept = np.asarray(weights) > 0
     there = _true(words["there"]) & ~function
     values = np.stack([found[name] for name in features], 1)
     images = np.asarray([f"{run.path.name}/{name}" for name in words["sample"]])
-    return Examples(values[kept], there[kept], np.asarray(weights)[kept], images[kept], kinds["names"][kept])
+    chosen = (values, there, np.asarray(weights), images, kinds["names"], function)
+    return Examples(*(column[kept] for column in chosen))
 
 
 def together(parts: Sequence[Examples]) -> Examples:
@@ -86,12 +98,9 @@ def fit(name: str, data: Examples, features: Sequence[str], facts: Mapping[str, 
     for at in range(_FOLDS):
         own = _logistic(data, fold != at)
         held_out[fold == at] = own.predict(data.values[fold == at])
-    below, above = thresholds(held_out[data.names], data.there[data.names])
+    below, above = thresholds(data, held_out)
     model = _logistic(data, np.ones(len(data.there), bool))
-    parts = tuple(
-        Part(feature, *(round(float(number), 5) for number in numbers), -_LIMIT, _LIMIT)
-        for feature, *numbers in zip(features, model.mean, model.scale, model.weights, strict=True)
-    )
+    parts = tuple(_part(feature, model, at) for at, feature in enumerate(features))
     told = Told(held_out[data.names], data.there[data.names], data.images[data.names].tolist())
     facts = {
         **facts,
@@ -102,12 +111,23 @@ def fit(name: str, data: Examples, features: Sequence[str], facts: Mapping[str, 
     return Calibration(name, parts, round(model.bias, 5), below, above, (), facts)
 
 
-def thresholds(seen: Floats, there: NDArray[np.bool_]) -> tuple[float, float]:
-    """Below which a word is guessed and from which it is seen, by the shares of wrong verdicts that are accepted."""
-    above = float(np.quantile(seen[~there], 1 - ABSENT_SEEN))
-    below = float(np.quantile(seen[there], PRESENT_GUESSED))
-    if below > above:  # both would be met by one threshold between them, so words between are unsure
-        below, above = above, below
+def _part(feature: str, model: _Logistic, at: int) -> Part:
+    mean, scale, weight = (round(float(column[at]), 5) for column in (model.mean, model.scale, model.weights))
+    high = (_MOST.get(feature, np.inf) - mean) / scale
+    return Part(feature, mean, scale, weight, -_LIMIT, round(min(high, _LIMIT), 5))
+
+
+def thresholds(data: Examples, seen: Floats) -> tuple[float, float]:
+    """Below which a word is guessed and from which it is seen, by the shares of wrong verdicts that are accepted.
+
+    Where hardly any verdict is wrong, the usual ones stay: 0.3 and 0.6.
+    """
+    absent, present = (seen[data.names & (data.there == there)] for there in (False, True))
+    function = seen[data.function]
+    above = max(_USUAL[1], float(np.quantile(absent, 1 - ABSENT_SEEN)))
+    if len(function):
+        above = max(above, float(np.quantile(function, 1 - FUNCTION_SEEN)))
+    below = min(_USUAL[0], float(np.quantile(present, PRESENT_GUESSED)))
     return round(below, 3), round(above, 3)
 
 

@@ -15,8 +15,7 @@ from ercr.words.calibration import Calibration
 
 from .fit import values_of
 
-_MAIN = ("names", "own nouns", "own nouns, also those without a category")
-_MAIN_CAPTIONS = "nouns of captions, this picture's and another's"
+_CURVED = ("names", "own nouns")
 
 
 def rescored(words: Words, calibration: Calibration) -> Words:
@@ -43,14 +42,15 @@ def scored(runs: Sequence[Run], calibration: Calibration) -> dict[str, Any]:
         "calibration": calibration.name,
         "groups": _groups(first),
         "verdicts": {name: asdict(one) for name, one in verdicts(first).items()},
-        "curves": {group: _curves(first, mask) for group, mask in groups(first).items() if group in _CURVED},
+        "curves": {
+            group: _curves(first, mask)
+            for group, mask in groups(first).items()
+            if group in _CURVED and first.told("seen", mask) is not None
+        },
     }
     for words in rest:
         found["fewer"] = {"pictures": len(set(words["sample"])), "groups": _groups(words)}
     return found
-
-
-_CURVED = (*_MAIN, _MAIN_CAPTIONS)
 
 
 def _groups(words: Words) -> dict[str, Any]:
@@ -92,13 +92,12 @@ def _rounded(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _curves(words: Words, mask: Mask) -> dict[str, Any]:
-    """The ROC of `seen` and how it agrees with shares."""
-    told = words.told("seen", mask)
-    if told is None:
-        return {}
-    false, true = roc(told)
+    """The ROC of `seen` and of the best signals, and how `seen` agrees with shares."""
+    told = {signal: found for signal in words.signals if (found := words.told(signal, mask)) is not None}
+    best = sorted((name for name in told if name != "seen"), key=lambda name: -told[name].auroc())[:4]
     at = np.linspace(0, 1, 51)
-    points = [
-        [round(mean, 4), *(round(float(x), 4) for x in (s.value, s.low, s.high))] for mean, s in reliability(told)
-    ]
-    return {"roc": [round(float(x), 4) for x in np.interp(at, false, true)], "reliability": points}
+    points = reliability(told["seen"])
+    return {
+        "roc": {name: [round(float(x), 4) for x in np.interp(at, *roc(told[name]))] for name in ("seen", *best)},
+        "reliability": [[round(float(x), 4) for x in (mean, s.value, s.low, s.high)] for mean, s in points],
+    }

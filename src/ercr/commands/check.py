@@ -51,7 +51,10 @@ def check(
     method: MethodOption = "ercr",
     fail_below: Annotated[
         float | None,
-        typer.Option(help="Exit with status 1 if any word is seen less than this, 0 to 1.", show_default=False),
+        typer.Option(
+            help="Exit with status 1 if any word is seen less than this, 0 to 1, or if a picture of many failed.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         list[Path] | None,
@@ -188,7 +191,8 @@ def _many(
         results.print(f"{told} of the words of {summary['pictures']} pictures", markup=False)
         for one in summary["below"]:
             results.print(f"{one['image']}: {', '.join(one['words'])}", markup=False, soft_wrap=True)
-    return bool(summary["below"])
+    # a script must not take a picture that could not be checked for one that was
+    return fail_below is not None and bool(summary["below"] or summary["failed"])
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -71,7 +71,9 @@ class Signals:
 
 def features(log_probability: float, effect: Mapping[str, float], lead: Mapping[str, float]) -> dict[str, float]:
     """The values that a calibration may weigh, by name, of a word and its first token."""
-    found = {"log_probability": log_probability, **{f"effect.{kind}": nats for kind, nats in effect.items()}}
+    likely = math.exp(min(log_probability, 0.0) / 2)
+    found = {"log_probability": log_probability, "likely": likely}
+    found |= {f"effect.{kind}": nats for kind, nats in effect.items()}
     if effect:
         found["effect"] = effect[min(effect, key=lambda kind: (kind not in _WEIGHED, kind))]
     for name, value in lead.items():
@@ -79,6 +81,8 @@ def features(log_probability: float, effect: Mapping[str, float], lead: Mapping[
         head, _, last = name.rpartition(".")
         if last in _LOGARITHMIC:
             found[f"{head}.log_{last}"] = math.log(max(value, _LEAST))
+    if "lens.size" in lead:  # of words that the model would say anyway, the effect tells little and this tells more
+        found["likely.size"] = likely * lead["lens.size"]
     return found
 
 

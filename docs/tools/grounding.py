@@ -163,7 +163,7 @@ def cost() -> str:
     rows = []
     for path in sorted((DOCS / "tables").glob("grounding-*.json")):
         one = json.loads(path.read_text(encoding="utf-8"))
-        for row in one["rows"] if "clock" in one else ():
+        for row in one["rows"] if "rows" in one else ():
             times = f"{row['seconds without']:.2f} s, {row['seconds with']:.2f} s"
             size = " × ".join(map(str, row["size"]))
             spread = f"{row['lowest']:.2f} to {row['highest']:.2f}"

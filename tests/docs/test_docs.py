@@ -130,6 +130,17 @@ def test_the_gpu_figures_are_those_of_the_stored_documents():
     assert all(path.stat().st_size < 60_000 for path in plots)
 
 
+def test_the_page_on_seen_or_guessed_has_the_figures_of_the_documents():
+    grounding = tool("grounding")
+    text = grounding.PAGE.read_text(encoding="utf-8")
+    assert grounding.page(text) == text, "docs/grounding.md is out of date: python docs/tools/grounding.py"
+    assert all(f"<!-- figures: {name} -->" in text for name in grounding._TABLES)
+    shown = {path.stem for path in grounding.FOLDER.glob("*.png")}
+    curves = grounding.document("photographs")["curves"]
+    assert shown == {f"{group.replace(' ', '-')}-{kind}" for group in curves for kind in ("roc", "reliability")}
+    assert all(f"images/grounding/{name}.png" in text for name in shown)
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):

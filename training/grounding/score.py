@@ -11,6 +11,7 @@ import numpy as np
 from ercr.evaluate import Run
 from ercr.evaluate.grounding_scores import Mask, Words, groups, verdicts
 from ercr.metrics.detection import Told, reliability, roc
+from ercr.report.sections.grounding import LABELS
 from ercr.words.calibration import Calibration
 
 from .fit import values_of
@@ -59,7 +60,7 @@ def _groups(words: Words) -> dict[str, Any]:
         seen = words.told("seen", mask)
         if seen is None:
             continue
-        signals = {signal: _scores(words, signal, mask, seen) for signal in words.signals}
+        signals = {signal: _scores(words, signal, mask, seen) for signal in LABELS if signal in words.signals}
         found[group] = {
             "words": len(seen),
             "there": int(seen.there.sum()),
@@ -93,7 +94,7 @@ def _rounded(found: dict[str, Any]) -> dict[str, Any]:
 
 def _curves(words: Words, mask: Mask) -> dict[str, Any]:
     """The ROC of `seen` and of the best signals, and how `seen` agrees with shares."""
-    told = {signal: found for signal in words.signals if (found := words.told(signal, mask)) is not None}
+    told = {signal: found for signal in LABELS if (found := words.told(signal, mask)) is not None}
     best = sorted((name for name in told if name != "seen"), key=lambda name: -told[name].auroc())[:4]
     at = np.linspace(0, 1, 51)
     points = reliability(told["seen"])

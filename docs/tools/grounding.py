@@ -41,6 +41,7 @@ _PARTS = {
     "likely": "root of the own probability",
     "likely.size": "the same times the lens's highest logit",
     "log_probability": "logarithm of the own probability",
+    "function": "1 for a function word, else 0",
 }
 
 
@@ -163,7 +164,7 @@ def cost() -> str:
     rows = []
     for path in sorted((DOCS / "tables").glob("grounding-*.json")):
         one = json.loads(path.read_text(encoding="utf-8"))
-        for row in one["rows"] if "rows" in one else ():
+        for row in one.get("rows", ()):
             times = f"{row['seconds without']:.2f} s, {row['seconds with']:.2f} s"
             size = " × ".join(map(str, row["size"]))
             spread = f"{row['lowest']:.2f} to {row['highest']:.2f}"

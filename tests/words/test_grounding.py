@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ercr.words.calibration import Calibration, Part
 from ercr.words.function_words import contents, language
-from ercr.words.grounding import Signals, joined
+from ercr.words.grounding import Signals, features, joined
 from tests.render.made import explanation
 
 
@@ -64,6 +64,15 @@ def test_what_was_not_measured_adds_nothing_and_json_keeps_all():
     assert set(found.seen({"a": 2.0})[1]) == {"a"}
     assert set(found.seen({"a": 2.0, "b": math.nan})[1]) == {"a"}
     assert Calibration.from_dict(found.to_dict()) == found
+
+
+def test_function_words_are_told_from_others_and_probable_words_weigh_the_lens():
+    lead = {"lens.size": 4.0, "lens.rank": 3.0, "focus": 0.5}
+    found = features(-2.0, {"text": 1.0, "grey": 5.0}, lead, content=False)
+    assert (found["function"], features(-2.0, {}, lead)["function"]) == (1.0, 0.0)
+    assert found["effect"] == 1.0
+    assert found["lens.log_rank"] == pytest.approx(math.log(3))
+    assert found["likely.size"] == pytest.approx(4 * math.exp(-2.0) ** 0.5)
 
 
 def test_a_word_of_several_tokens_is_read_as_a_whole():

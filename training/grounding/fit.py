@@ -2,14 +2,13 @@
 
 Its words are names of present and absent things, nouns of captions of the picture and of another one, the model's own
 nouns, and its own function words, which name nothing and so count as not there. Each kind of word has a fixed share of
-the weight, and each run the same. The thresholds are set on the names, with predictions for pictures that the sum was
-not fitted on.
+the weight. The thresholds are set on the names, with predictions for pictures that the sum was not fitted on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ercr.evaluate.grounding_scores import Words
 from ercr.metrics.detection import Told
 from ercr.words.calibration import Calibration, Part
 
-FEATURES = ("effect", "lens.log_rank", "lens.log_probability", "lens.size", "focus", "likely", "likely.size")
+FEATURES = ("effect", "lens.log_probability", "lens.size", "likely", "likely.size", "function")
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
 # shares of wrong verdicts at which the thresholds are set: of names, and of function words
 ABSENT_SEEN, PRESENT_GUESSED, FUNCTION_SEEN = 0.07, 0.10, 0.03
@@ -59,6 +58,7 @@ def values_of(words: Words) -> dict[str, Floats]:
         "lens.log_probability": np.log(np.maximum(column("lens_probability"), 1e-30)),
         "lens.size": column("lens_size"),
         "focus": column("focus"),
+        "function": 1.0 - _true(words["content"]),
         "likely": likely,
         "likely.size": likely * column("lens_size"),
     }
@@ -87,8 +87,10 @@ def examples(run: Run, features: Sequence[str] = FEATURES) -> Examples:
     return Examples(*(column[kept] for column in chosen))
 
 
-def together(parts: Sequence[Examples]) -> Examples:
-    return Examples(*(np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])))
+def together(parts: Sequence[Examples], shares: Sequence[float]) -> Examples:
+    """All words, with a share of the weight for each part."""
+    scaled = [replace(part, weights=part.weights * share) for part, share in zip(parts, shares, strict=True)]
+    return Examples(*(np.concatenate([vars(part)[name] for part in scaled]) for name in vars(parts[0])))
 
 
 def fit(name: str, data: Examples, features: Sequence[str], facts: Mapping[str, Any]) -> Calibration:

@@ -54,7 +54,7 @@ class Signals:
         }
         # the first token decides which word it will be
         lead = {name: float(column[places[0]]) for name, column in self.values.items() if not name.startswith(WITHOUT)}
-        seen, parts = self.calibration.seen(features(total, effect, lead))
+        seen, parts = self.calibration.seen(features(total, effect, lead, content))
         rank = lead.get("lens.rank")
         return Grounding(
             seen=seen,
@@ -69,10 +69,12 @@ class Signals:
         )
 
 
-def features(log_probability: float, effect: Mapping[str, float], lead: Mapping[str, float]) -> dict[str, float]:
+def features(
+    log_probability: float, effect: Mapping[str, float], lead: Mapping[str, float], content: bool = True
+) -> dict[str, float]:
     """The values that a calibration may weigh, by name, of a word and its first token."""
     likely = math.exp(min(log_probability, 0.0) / 2)
-    found = {"log_probability": log_probability, "likely": likely}
+    found = {"log_probability": log_probability, "likely": likely, "function": float(not content)}
     found |= {f"effect.{kind}": nats for kind, nats in effect.items()}
     if effect:
         found["effect"] = effect[min(effect, key=lambda kind: (kind not in _WEIGHED, kind))]

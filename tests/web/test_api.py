@@ -65,6 +65,26 @@ def test_a_given_sentence_is_judged_word_by_word(client, upload, scene_file):
     assert found["cat"]["probability"] > 0.1 > found["elephant"]["probability"]
 
 
+def test_several_pictures_are_shown_together(client, upload, scene_file, explainer, tmp_path, refusal):
+    from PIL import Image
+
+    other = tmp_path / "other.png"
+    Image.open(scene_file).rotate(90, expand=True).crop((0, 0, 150, 120)).save(other)
+    files = [upload(scene_file), upload(other)]
+    text, words, report = client.predict(files, PROMPT, max_new_tokens=16, api_name="/explain_several")
+    expected = explainer.explain([scene_file, other], PROMPT, max_new_tokens=16)
+    assert text == expected.text
+    for word, said in zip(words, expected.words, strict=True):
+        for map_, own in zip(word["maps"], said.maps, strict=True):
+            np.testing.assert_allclose(map_, own, atol=1e-3)
+        assert [place["picture"] for place in word["where"]] == [place.picture for place in said.where()]
+        assert [tuple(box) for box in word["boxes"]] == [piece.geometry.box for piece in expected.pieces]
+    assert "<main" in Path(report).read_text()
+    for given, says in (([], "1 to 8 pictures|no picture yet"), ([upload(other)] * 9, "1 to 8 pictures, not 9")):
+        with pytest.raises(refusal, match=says):
+            client.predict(given, PROMPT, api_name="/explain_several")
+
+
 def test_compare_explains_one_answer_twice(client, upload, scene_file, explainer):
     text, words, report = client.predict(
         upload(scene_file), PROMPT, method="ercr", other_method="attention", api_name="/compare"
@@ -79,7 +99,7 @@ def test_compare_explains_one_answer_twice(client, upload, scene_file, explainer
 
 def test_endpoints_describe_their_parameters(client):
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert set(described) == {"/explain", "/explain_sentence", "/compare"}
+    assert set(described) == {"/explain", "/explain_several", "/explain_sentence", "/compare"}
     names = [p["parameter_name"] for p in described["/explain"]["parameters"]]
     assert names == ["image", "prompt", "model", "method", "max_new_tokens"]
     assert "ercr" in described["/explain"]["parameters"][3]["python_type"]["type"]

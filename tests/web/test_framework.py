@@ -108,7 +108,7 @@ def test_the_page_has_what_the_server_sets_and_reads(served):
     for name in ("has_launched", "temp_file_sets", "fns", "get_api_info", "state_session_capacity"):
         assert hasattr(page, name), name
     endpoints = served[2]._endpoints
-    assert set(endpoints.by_name) == {"explain", "explain_sentence", "compare"}
+    assert set(endpoints.by_name) == {"explain", "explain_several", "explain_sentence", "compare"}
     assert endpoints.by_name["explain"].pictures == {0}
     assert endpoints.by_name["explain"].queued
     assert any(not endpoint.queued for endpoint in endpoints.by_index.values())

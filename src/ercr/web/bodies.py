@@ -27,7 +27,7 @@ class Endpoint:
     """A function of the page: how many values it takes, and the names of its parameters in the API."""
 
     inputs: int
-    pictures: frozenset[int]  # indices of the values that are pictures
+    pictures: frozenset[int]  # indices of the values that are pictures, or lists of them
     names: tuple[str, ...]
     required: frozenset[str]
     queued: bool = True  # False: it runs at once
@@ -124,7 +124,8 @@ def _check_data(body: dict[str, Any], endpoint: Endpoint) -> None:
 
 def _check_pictures(data: list[Any], endpoint: Endpoint) -> None:
     for index in endpoint.pictures:
-        if not (data[index] is None or (isinstance(data[index], dict) and "path" in data[index])):
+        given = data[index] if isinstance(data[index], list) else [data[index]]
+        if not all(picture is None or (isinstance(picture, dict) and "path" in picture) for picture in given):
             raise _foreign_file()
 
 

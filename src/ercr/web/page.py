@@ -155,9 +155,12 @@ def _endpoints(gr: Any, service: Service, asked: dict[str, Any]) -> None:
     ]
     sentence = gr.Textbox(label="Sentence", visible=False)
     other = gr.Dropdown(list(service.methods), value="tam", label="Other method", visible=False)
-    parts = asked | {"sentence": sentence, "other": other}
+    images = gr.File(label="Pictures", file_count="multiple", visible=False)
+    images.example_payload = lambda: [{"path": "photo.jpg", "meta": {"_type": "gradio.FileData"}}]
+    parts = asked | {"sentence": sentence, "other": other, "images": images}
     for function, inputs in (
         (service.explain, "image prompt model method length"),
+        (service.explain_several, "images prompt model method length"),
         (service.explain_sentence, "image sentence prompt model method"),
         (service.compare, "image prompt model method other length"),
     ):

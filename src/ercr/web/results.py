@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ercr.explanation import Explanation, Word
+from ercr.image.geometry import Floats, Geometry
+from ercr.image.images import LoadedImage
+from ercr.image.pieces import Pieces
 from ercr.render.compare import compare
 from ercr.web.pictures import answer_picture
 
@@ -41,7 +45,12 @@ def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[st
 def likely_size(explanations: Sequence[Explanation]) -> int:
     """Bytes to reserve for the files of an answer."""
     maps = sum(explanation.maps.size for explanation in explanations)
-    pictures = sum(len(explanation.alone()[0].to_bytes()) for explanation in explanations)
+    pictures = sum(
+        len(item.to_bytes())
+        for explanation in explanations
+        for item in explanation.media
+        if isinstance(item, LoadedImage)
+    )
     return 2_000_000 + 8 * maps + 2 * pictures
 
 
@@ -53,9 +62,8 @@ def strongest_word(explanation: Explanation) -> Word | None:
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
     """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
-    _, geometry = first.alone()
-    box = [round(side, 2) for side in geometry.box]  # all methods read the same cells
-    rows, columns = ([round(float(at), 2) for at in places] for places in geometry.canvas.centres)
+    several = isinstance(first.geometry, Pieces)
+    places = [_place(piece.geometry) for piece in first.pieces]  # all methods read the same cells
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
     def by_method(index: int, read: Callable[[Word], Any]) -> Any:
@@ -70,16 +78,27 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
             "strength": by_method(i, lambda word: round(word.strength, 4)),
             "share": by_method(i, lambda word: round(word.share, 4)),
             "grounding": None if word.grounding is None else word.grounding.to_dict(),
-            "map": by_method(i, _rows),
-            "box": box,
-            "row_centres": rows,
-            "column_centres": columns,
+            **(
+                {
+                    "maps": by_method(i, lambda word: [_rows(map_) for map_ in word.maps]),
+                    "where": by_method(i, lambda word: [asdict(place) for place in word.where()]),
+                    **{f"{name}es" if name == "box" else name: [place[name] for place in places] for name in places[0]},
+                }
+                if several
+                else {"map": by_method(i, lambda word: _rows(word.map)), **places[0]}
+            ),
         }
         for i, word in enumerate(first.words)
     ]
 
 
-def _rows(word: Word) -> list[list[float]]:
+def _place(geometry: Geometry) -> dict[str, list[float]]:
+    """The part of a picture that a map covers, and where its rows and columns of cells look, in pixels."""
+    rows, columns = ([round(float(at), 2) for at in places] for places in geometry.canvas.centres)
+    return {"box": [round(side, 2) for side in geometry.box], "row_centres": rows, "column_centres": columns}
+
+
+def _rows(map_: Floats) -> list[list[float]]:
     """A map's rows of cells, from the top."""
-    rows: list[list[float]] = np.round(word.map.astype(np.float64), 4).tolist()
+    rows: list[list[float]] = np.round(map_.astype(np.float64), 4).tolist()
     return rows

@@ -196,7 +196,9 @@ def _endpoints(page: Any) -> Any:
         parameters = described.get(f"/{function.api_name}", {}).get("parameters", [])
         endpoint = Endpoint(
             inputs=len(function.inputs),
-            pictures=frozenset(i for i, part in enumerate(function.inputs) if part.get_block_name() == "image"),
+            pictures=frozenset(
+                i for i, part in enumerate(function.inputs) if part.get_block_name() in ("image", "file")
+            ),
             names=tuple(p["parameter_name"] for p in parameters),
             required=frozenset(p["parameter_name"] for p in parameters if not p["parameter_has_default"]),
             queued=bool(function.queue),

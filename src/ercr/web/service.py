@@ -94,6 +94,7 @@ class Service:
 
     def _views(self, task: Task, abandoned: Callable[[], bool]) -> Iterator[View]:
         explainer = self.model_cache.get(task.model)
+        assert not isinstance(task.image, list), "the page shows one picture"
         began, view = time.monotonic(), AnswerView(task.image.rgb)
         for state in each_stopped_when(abandoned, run_task(task, explainer)):
             if isinstance(state, PartialAnswer):
@@ -117,6 +118,15 @@ class Service:
         HTML report.
         """
         return self._answer(image, prompt, model=model, method=method, length=max_new_tokens)
+
+    def explain_several(self, images: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
+        """Let the model answer a prompt about up to 8 pictures that are shown together, in their order.
+
+        Returns the answer, its words with probability, grounding, evidence (0 to 1), strength, a map and a box for each
+        picture (maps, boxes), and the pictures' shares of the evidence (where), and a self-contained HTML report.
+        """
+        given = images if isinstance(images, list) else [images]
+        return self._answer(given, prompt, model=model, method=method, length=max_new_tokens)
 
     def explain_sentence(self, image: Any, sentence: Any, prompt: Any, model: Any, method: Any) -> Answer:
         """Measure the image evidence for every word of a given sentence, as if the model had answered with it.

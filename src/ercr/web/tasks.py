@@ -12,12 +12,14 @@ from ercr.web.folder import Folder
 from ercr.web.limits import Limits
 from ercr.web.uploads import read_upload
 
+_MOST_PICTURES = 8  # that are shown together
+
 
 @dataclass(frozen=True)
 class Task:
-    """One image, one prompt, one model; one method, or two to compare; generated words or given ones."""
+    """One image or several, one prompt, one model; one method, or two to compare; generated words or given ones."""
 
-    image: LoadedImage
+    image: LoadedImage | list[LoadedImage]
     prompt: str
     model: str
     methods: tuple[str, ...]
@@ -62,8 +64,21 @@ class TaskChecker:
             model=self._one_of(model, self.models, "model") if model is not None else self.models[0],
             methods=tuple(methods),
             length=most if length is None else int(length),
-            image=self.picture(image),
+            image=self._pictures(image) if isinstance(image, list) else self.picture(image),
         )
+
+    def _pictures(self, values: list[Any]) -> list[LoadedImage]:
+        """Pictures that are shown together; together they may have as many pixels as one."""
+        if not 1 <= len(values) <= _MOST_PICTURES:
+            raise InputError(f"Give 1 to {_MOST_PICTURES} pictures, not {len(values)}.")
+        found = [self.picture(value) for value in values]
+        pixels = sum(picture.rgb.width * picture.rgb.height for picture in found)
+        if pixels > self.limits.pixels:
+            raise InputError(
+                f"The pictures have {pixels / 1e6:.1f} megapixels together, and {self.limits.pixels / 1e6:g} are "
+                f"allowed: scale them down."
+            )
+        return found
 
     def picture(self, value: Any) -> LoadedImage:
         """The picture that a client named, which must be a file uploaded to this server."""

@@ -138,6 +138,8 @@ def test_paths_and_addresses_of_clients_are_not_opened(server, scene_file):
             for picture in ({"path": path, "meta": meta}, {"path": path}, {"path": path, "url": address}, path):
                 status, text = call(server, [picture, PROMPT, "scenes-qwen2vl", "ercr", 8])
                 assert (status, "Upload the picture" in text) == (422, True), (picture, status, text)
+                status, text = call(server, [[picture], PROMPT, "scenes-qwen2vl", "ercr", 8], "explain_several")
+                assert (status, "Upload the picture" in text) == (422, True), (picture, status, text)
             hidden = call(server, [None, {"path": path, "meta": meta}, "scenes-qwen2vl", "ercr", 8])
             assert hidden[0] == 422
             assert httpx.get(f"{server.url}/gradio_api/file={path}").status_code in (403, 404)

@@ -56,6 +56,22 @@ def test_the_answer_is_spoken_word_by_word_with_its_maps(visit, scene_file):
     assert seen["maps"] == sum(any(map(str.isalnum, word.text)) for word in whole.words)
 
 
+def test_several_pictures_are_shown_side_by_side(visit, scene_file, tmp_path):
+    Image.open(scene_file).rotate(90, expand=True).save(tmp_path / "other.png")
+
+    def act(page):
+        choose(page, scene_file)
+        page.click("#several > button")
+        page.set_input_files("#files input[type=file]", tmp_path / "other.png")
+        page.wait_for_selector("#files .file-preview")
+        explain(page)
+        return report(page).locator(".which").all_inner_texts(), page.locator("#answer").inner_text()
+
+    pieces, said = visit(act)
+    assert [text.split("\n")[0] for text in pieces] == ["Picture 1", "Picture 2"]
+    assert "explained in" in said
+
+
 def test_results_can_be_kept(visit, scene_file, tmp_path):
     def act(page):
         choose(page, scene_file)

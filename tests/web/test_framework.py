@@ -125,8 +125,8 @@ def joined(http, served, route, file, method):
         event = http.post(f"{API}/call/explain", json={"data": values, "session_hash": "mine"}).json()["event_id"]
         return f"{API}/call/explain/{event}", event, event
     by_index = served[2]._endpoints.by_index
-    index = next(index for index, known in by_index.items() if known.inputs == 7)
-    data = [{"path": file}, "Hi", "", "scenes-qwen2vl", method, "", 8]
+    index = next(index for index, known in by_index.items() if known.inputs == 8)
+    data = [{"path": file}, "Hi", "", "scenes-qwen2vl", method, "", 8, None]
     body = {"fn_index": index, "session_hash": "page", "data": data}
     return f"{API}/queue/data?session_hash=page", "page", http.post(f"{API}/queue/join", json=body).json()["event_id"]
 

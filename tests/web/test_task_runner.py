@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ercr
-from ercr.errors import InputError
+from ercr.errors import ErcrError, InputError
+from ercr.image.clips import Clip
 from ercr.image.images import load_image
 from ercr.web.answer_html import AnswerView, note, result_links
 from ercr.web.folder import Folder
@@ -49,6 +50,52 @@ def test_given_sentences_and_methods_that_cannot_stream_come_at_once(load, pictu
     whole = Task(image, "What?", "tiny", ("attention", "ercr"), None, 4)
     first, second = next(run_task(whole, load("llava")))
     assert first.text == second.text
+
+
+def test_words_about_several_pictures_are_drawn_on_the_right_one(load, picture, monkeypatch):
+    monkeypatch.setattr("ercr.web.task_runner._UPDATE_INTERVAL", 0.0)
+    clip = Clip([picture, picture.rotate(180)] * 2, 2.0)
+    for shown, kinds in (([load_image(picture), load_image(picture)], {"picture"}), ([clip], {""})):
+        several = Task(shown, "Describe this image.", "tiny", ("ercr",), None, 8)
+        *partials, (found,) = run_task(several, load("qwen2_vl"))
+        said = partials[-1].words()
+        np.testing.assert_allclose([m for _, m in said], [word.lit for word in found.words], atol=2e-5)
+        view = AnswerView(partials[-1].shown)
+        strip = view.update(partials[-1])[1]
+        assert strip.count("<img") == sum(any(map(str.isalnum, text)) for text, _ in said)
+        assert all((f", {kind} " in strip) == bool(kind) for kind in kinds) or not strip
+
+
+def test_videos_are_taken_where_they_are_allowed(tmp_path, monkeypatch, picture):
+    pytest.importorskip("av", reason="videos are read with PyAV")
+    from ercr.render.animation import animation
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = Folder(Limits())
+    small = picture.resize((64, 48))
+    (folder.examples / "x.mp4").write_bytes(animation([(small, 1.0), (small.rotate(180), 1.0)], ".mp4"))
+    (folder.examples / "y.mp4").write_bytes(b"no video")
+    small.save(folder.examples / "x.png")
+    video, broken, still = ({"path": str(folder.examples / name)} for name in ("x.mp4", "y.mp4", "x.png"))
+
+    def checker(**limits):
+        return TaskChecker(folder, Limits(**limits), ("one",), ("ercr",))
+
+    found = checker(videos=True).task(still, "Hello?", more=[video]).image
+    assert [type(item).__name__ for item in found] == ["LoadedImage", "Clip"]
+    assert found[1].num_frames is None
+    assert checker(videos=True, video_frames=2).task(None, "Hi", more=[video]).image[0].num_frames == 2
+    for limits, more, says in [
+        ({}, [video], "takes no videos"),
+        ({"videos": True}, [broken], "The video"),
+        ({"videos": True, "megapixels": 0.0005}, [video], "megapixels"),
+        ({"pictures": 2}, [still] * 3, "1 to 2 pictures, not 3"),
+        ({}, [{"path": "/etc/passwd"}], "uploaded to this server"),
+        ({}, ["/etc/passwd"], "uploaded to this server"),
+        ({}, "x", "uploaded to this server"),
+    ]:
+        with pytest.raises(ErcrError, match=says):
+            checker(**limits).task(None, "Hi", more=more)
 
 
 class Tags(HTMLParser):

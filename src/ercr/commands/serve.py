@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ercr.commands.output import notes
-from ercr.errors import InputError
+from ercr.errors import InputError, require
 from ercr.web.limits import Limits
 
 _DEFAULTS = Limits()
@@ -53,6 +53,9 @@ def serve(
     max_stored: Annotated[
         float, typer.Option(help="Disk space for all uploads and results, in MB.")
     ] = _DEFAULTS.stored_mb,
+    videos: Annotated[
+        bool, typer.Option("--videos", help="Also accept videos, which PyAV decodes in this process.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0, …")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
@@ -73,10 +76,13 @@ def serve(
             queue=("--queue", queue),
             keep_minutes=("--keep", keep),
             stored_mb=("--max-stored", max_stored),
-        )
+        ),
+        videos=videos,
     )
     access = AccessRules(allowed_hosts(allow_host or []), _password(host, password_file, no_password))
     check_installed()
+    if videos:
+        require("Videos are read with PyAV", "video", "av")
     check_device(device)
 
     def ready(address: str) -> None:

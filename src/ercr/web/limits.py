@@ -19,10 +19,13 @@ class Limits:
     queue: int = 64  # requests that may wait
     keep_minutes: float = 60.0  # uploads and results
     stored_mb: float = 2000.0  # all uploads and results together
+    pictures: int = 8  # pictures and videos of one request
+    videos: bool = False  # whether videos are accepted
+    video_frames: int = 32  # of a video that the model's own rule would take more of
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if not getattr(self, field.name) > 0:
+            if field.name != "videos" and not getattr(self, field.name) > 0:
                 raise InputError(f"The limit {field.name.replace('_', ' ')} must be more than 0.")
 
     @property

@@ -37,6 +37,7 @@ def build(service: Service) -> Any:
         with gr.Row(elem_classes="ercr-main"):
             with gr.Column(scale=2, min_width=300, elem_classes="ercr-in"):
                 image, trouble, drawn = _picture(gr, service)
+                more = _more(gr, service)
                 texts = _texts(gr, service)
                 with gr.Row(elem_classes="ercr-buttons"):
                     start = gr.Button("Explain", variant="primary", min_width=100, scale=2, elem_id="explain")
@@ -48,7 +49,7 @@ def build(service: Service) -> Any:
                     gr.HTML(elem_classes="ercr-strip", elem_id="maps"),
                     gr.HTML(elem_classes="ercr-report", elem_id="report"),
                 ]
-        asked = {"image": image, **texts, **choices}
+        asked = {"image": image, **texts, **choices, "more": more}
         _connect_events(gr, service, asked, views, start, stop)
         model = choices["model"]
         image.upload(
@@ -88,6 +89,20 @@ def _picture(gr: Any, service: Service) -> tuple[Any, Any, Any]:
     samples = [[str(path)] for path in service.examples]
     drawn = gr.Dataset(components=[image], samples=samples, type="index", label="Drawn examples", elem_id="examples")
     return image, trouble, drawn
+
+
+def _more(gr: Any, service: Service) -> Any:
+    """Further pictures, and videos where they are accepted; closed, because most people ask about one picture."""
+    what = "More pictures, or a video" if service.limits.videos else "More pictures"
+    with gr.Accordion(what, open=False, elem_id="several"):
+        return gr.File(
+            label=what,
+            file_count="multiple",
+            file_types=["image", *(["video"] if service.limits.videos else [])],
+            type="filepath",
+            height=160,
+            elem_id="files",
+        )
 
 
 def _default_model_update(gr: Any, service: Service, drawn: bool) -> Any:

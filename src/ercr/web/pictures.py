@@ -9,8 +9,10 @@ import numpy as np
 from PIL import Image, features
 
 from ercr.explanation import Explanation
+from ercr.image.gallery import Gallery
 from ercr.image.geometry import Floats, Geometry
-from ercr.render.overlay import overlay
+from ercr.image.images import LoadedImage
+from ercr.render.overlay import abreast, overlay
 
 
 def shrink_to_side(image: Image.Image, side: int) -> Image.Image:
@@ -30,9 +32,15 @@ def draw_map(shown: Image.Image, geometry: Geometry, evidence: Floats) -> Image.
 
 def answer_picture(explanation: Explanation, side: int) -> Image.Image:
     """The evidence for the whole answer; the bare picture where nothing was said."""
+    if isinstance(explanation.image, Gallery):
+        return shrink_to_side(explanation.overlay() if explanation.words else _plain(explanation.image), side)
     image, geometry = explanation.alone()
     shown = shrink_to_side(image.rgb, side)
     return draw_map(shown, geometry, explanation.sentence().lit) if explanation.words else shown
+
+
+def _plain(gallery: Gallery) -> Image.Image:
+    return abreast([item.rgb if isinstance(item, LoadedImage) else item.frames[0] for item in gallery.items])
 
 
 def data_url(image: Image.Image) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ercr.explanation import Explanation, Word
+from ercr.image.clips import LoadedClip
+from ercr.image.gallery import Gallery
 from ercr.image.geometry import Floats, Geometry
 from ercr.image.images import LoadedImage
-from ercr.image.pieces import Pieces
 from ercr.render.compare import compare
 from ercr.web.pictures import answer_picture
 
@@ -45,13 +46,15 @@ def write_all(explanations: Sequence[Explanation], place: Path) -> list[tuple[st
 def likely_size(explanations: Sequence[Explanation]) -> int:
     """Bytes to reserve for the files of an answer."""
     maps = sum(explanation.maps.size for explanation in explanations)
-    pictures = sum(
-        len(item.to_bytes())
-        for explanation in explanations
-        for item in explanation.media
-        if isinstance(item, LoadedImage)
-    )
+    pictures = sum(_bytes(item) for explanation in explanations for item in explanation.media)
     return 2_000_000 + 8 * maps + 2 * pictures
+
+
+def _bytes(item: LoadedImage | LoadedClip) -> int:
+    """Of a picture's file; of a clip, as many as its frames may take without loss."""
+    if isinstance(item, LoadedImage):
+        return len(item.to_bytes())
+    return 2 * len(item.frames) * item.size[0] * item.size[1]
 
 
 def strongest_word(explanation: Explanation) -> Word | None:
@@ -62,8 +65,6 @@ def strongest_word(explanation: Explanation) -> Word | None:
 def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
     """The answer's words as plain data with their maps; for several methods, maps and evidence by method."""
     first = explanations[0]
-    several = isinstance(first.geometry, Pieces)
-    places = [_place(piece.geometry) for piece in first.pieces]  # all methods read the same cells
     by_name = {str(e.provenance["method"]): e.words for e in explanations}
 
     def by_method(index: int, read: Callable[[Word], Any]) -> Any:
@@ -78,27 +79,31 @@ def words(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
             "strength": by_method(i, lambda word: round(word.strength, 4)),
             "share": by_method(i, lambda word: round(word.share, 4)),
             "grounding": None if word.grounding is None else word.grounding.to_dict(),
-            **(
-                {
-                    "maps": by_method(i, lambda word: [_rows(map_) for map_ in word.maps]),
-                    "where": by_method(i, lambda word: [asdict(place) for place in word.where()]),
-                    **{f"{name}es" if name == "box" else name: [place[name] for place in places] for name in places[0]},
-                }
-                if several
-                else {"map": by_method(i, lambda word: _rows(word.map)), **places[0]}
-            ),
+            **_maps(first, lambda read, index=i: by_method(index, read)),  # type: ignore[misc]
         }
         for i, word in enumerate(first.words)
     ]
 
 
+def _maps(first: Explanation, by_method: Callable[[Callable[[Word], Any]], Any]) -> dict[str, Any]:
+    """A word's map and where its cells lie; of several pictures and clips, lists with one of each."""
+    # all methods read the same cells
+    places = [_place(piece.geometry) for piece in first.pieces]
+    if not isinstance(first.image, Gallery):
+        return {"map": by_method(lambda word: _rounded(word.map)), **places[0]}
+    return {
+        "maps": by_method(lambda word: [_rounded(map_) for map_ in word.maps]),
+        "where": by_method(lambda word: [asdict(place) for place in word.where()]),
+        **{f"{name}es" if name == "box" else name: [place[name] for place in places] for name in places[0]},
+    }
+
+
 def _place(geometry: Geometry) -> dict[str, list[float]]:
-    """The part of a picture that a map covers, and where its rows and columns of cells look, in pixels."""
     rows, columns = ([round(float(at), 2) for at in places] for places in geometry.canvas.centres)
     return {"box": [round(side, 2) for side in geometry.box], "row_centres": rows, "column_centres": columns}
 
 
-def _rows(map_: Floats) -> list[list[float]]:
-    """A map's rows of cells, from the top."""
-    rows: list[list[float]] = np.round(map_.astype(np.float64), 4).tolist()
-    return rows
+def _rounded(map_: Floats) -> list[Any]:
+    """A map's rows of cells, from the top; of a clip one such list for each slice."""
+    rounded: list[Any] = np.round(map_.astype(np.float64), 4).tolist()
+    return rounded

@@ -73,12 +73,13 @@ class Service:
         return str(self.examples[index]) if known else None
 
     def stream(
-        self, image: Any, prompt: Any, sentence: Any, model: Any, method: Any, other: Any, length: Any
+        self, image: Any, prompt: Any, sentence: Any, model: Any, method: Any, other: Any, length: Any, more: Any = None
     ) -> Iterator[View]:
         """Views of the answer while it is generated, then the report."""
         try:
             given = sentence if isinstance(sentence, str) and sentence.strip() else None
-            task = self._checker.task(image, prompt, given, model=model, method=method, other=other, length=length)
+            options = {"model": model, "method": method, "other": other, "length": length, "more": more}
+            task = self._checker.task(image, prompt, given, **options)
         except Exception as error:
             raise self._page_error(error_message(error)) from None
         yield note("Explaining …" if self.model_cache.loaded(task.model) else "Loading the model …"), "", ""
@@ -94,10 +95,11 @@ class Service:
 
     def _views(self, task: Task, abandoned: Callable[[], bool]) -> Iterator[View]:
         explainer = self.model_cache.get(task.model)
-        assert not isinstance(task.image, list), "the page shows one picture"
-        began, view = time.monotonic(), AnswerView(task.image.rgb)
+        began, view = time.monotonic(), None
         for state in each_stopped_when(abandoned, run_task(task, explainer)):
             if isinstance(state, PartialAnswer):
+                assert state.shown is not None
+                view = view or AnswerView(state.shown)
                 yield *view.update(state), ""
                 continue
             place = self.folder.new_result()
@@ -120,13 +122,12 @@ class Service:
         return self._answer(image, prompt, model=model, method=method, length=max_new_tokens)
 
     def explain_several(self, images: Any, prompt: Any, model: Any, method: Any, max_new_tokens: Any) -> Answer:
-        """Let the model answer a prompt about up to 8 pictures that are shown together, in their order.
+        """Let the model answer a prompt about several images, in their order, and show which of them each word is from.
 
-        Returns the answer, its words with probability, grounding, evidence (0 to 1), strength, a map and a box for each
-        picture (maps, boxes), and the pictures' shares of the evidence (where), and a self-contained HTML report.
+        Returns the answer, its words with a map for each image and the share of the evidence that each image has, and a
+        self-contained HTML report.
         """
-        given = images if isinstance(images, list) else [images]
-        return self._answer(given, prompt, model=model, method=method, length=max_new_tokens)
+        return self._answer(None, prompt, model=model, method=method, length=max_new_tokens, more=images)
 
     def explain_sentence(self, image: Any, sentence: Any, prompt: Any, model: Any, method: Any) -> Answer:
         """Measure the image evidence for every word of a given sentence, as if the model had answered with it.

@@ -12,8 +12,10 @@ import numpy as np
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.streaming import Step
 from ercr.explanation import Explanation
-from ercr.image.geometry import Floats, Geometry
-from ercr.image.pieces import pieces_of
+from ercr.image.gallery import Shown
+from ercr.image.geometry import Floats
+from ercr.image.images import LoadedImage
+from ercr.image.pieces import AnyGeometry
 from ercr.methods import resolve
 from ercr.web.tasks import Task
 from ercr.words.pieces import group
@@ -25,10 +27,11 @@ _UPDATE_INTERVAL = 0.1  # seconds between two updates: faster ones cost as much 
 class PartialAnswer:
     """The tokens that were generated so far, with their maps."""
 
-    geometry: Geometry
+    geometry: AnyGeometry
     texts: list[str] = field(default_factory=list)
     maps: list[Floats] = field(default_factory=list)  # whose peaks are their strengths
     complete: bool = False
+    shown: Shown | None = None  # what the maps lie over
 
     def add(self, step: Step) -> None:
         if not step.special:
@@ -47,10 +50,11 @@ class PartialAnswer:
 
 def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple[Explanation, ...]]:
     """The answer so far, several times, then one explanation per method, all of the same answer."""
+    shown: Shown = task.image if isinstance(task.image, LoadedImage) else _opened(task, explainer)
     if task.sentence is not None or not _streams(task.methods[0]):
         yield tuple(
             explainer.explain_all(
-                task.image,
+                shown,
                 task.prompt,
                 methods=task.methods,
                 answer=task.sentence,
@@ -61,11 +65,11 @@ def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple
         )
         return
     extras: Any = {"candidates": True, "grounding": True}
-    stream = explainer.stream(task.image, task.prompt, method=task.methods[0], max_new_tokens=task.length, **extras)
+    stream = explainer.stream(shown, task.prompt, method=task.methods[0], max_new_tokens=task.length, **extras)
     partial: PartialAnswer | None = None
     updated = 0.0
     for step in stream:
-        partial = partial or PartialAnswer(pieces_of(stream.geometry)[0].geometry)
+        partial = partial or PartialAnswer(stream.geometry, shown=shown)
         partial.add(step)
         if time.monotonic() - updated >= _UPDATE_INTERVAL:
             yield partial
@@ -76,13 +80,16 @@ def run_task(task: Task, explainer: Explainer) -> Iterator[PartialAnswer | tuple
     first = stream.explanation()
     # as token ids, because a tokenizer may split the same words differently
     said: Any = [token.id for token in first.text_tokens if token.kind == "answer"]
-    others = [
-        explainer.explain(task.image, task.prompt, answer=said, method=name, **extras) for name in task.methods[1:]
-    ]
+    others = [explainer.explain(shown, task.prompt, answer=said, method=name, **extras) for name in task.methods[1:]]
     for other in others:
         # the answer was passed as token ids, but the model did generate it
         other.provenance.update({key: first.provenance[key] for key in ("answer", "generation")})
     yield (first, *others)
+
+
+def _opened(task: Task, explainer: Explainer) -> Shown:
+    """Pictures and videos, read once for the model and for the page; the model's rule chooses the frames."""
+    return explainer.runs.opened(task.image, task.prompt).loaded
 
 
 def _streams(name: str) -> bool:

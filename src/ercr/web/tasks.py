@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ercr.errors import InputError, nearest
+from ercr.image.clips import Clip, is_video_name
 from ercr.image.images import LoadedImage
 from ercr.web.folder import Folder
 from ercr.web.limits import Limits
-from ercr.web.uploads import read_upload
-
-_MOST_PICTURES = 8  # that are shown together
+from ercr.web.uploads import read_upload, read_video
 
 
 @dataclass(frozen=True)
 class Task:
-    """One image or several, one prompt, one model; one method, or two to compare; generated words or given ones."""
+    """Pictures, one prompt, one model; one method, or two to compare; generated words or given ones."""
 
-    image: LoadedImage | list[LoadedImage]
+    image: LoadedImage | list[LoadedImage | Clip]
     prompt: str
     model: str
     methods: tuple[str, ...]
@@ -46,6 +45,7 @@ class TaskChecker:
         method: Any = "ercr",
         other: Any = None,
         length: Any = None,
+        more: Any = None,
     ) -> Task:
         """A task from values of any type that a client sent; the picture, which takes most time, is checked last."""
         most = self.limits.answer_tokens
@@ -64,15 +64,21 @@ class TaskChecker:
             model=self._one_of(model, self.models, "model") if model is not None else self.models[0],
             methods=tuple(methods),
             length=most if length is None else int(length),
-            image=self._pictures(image) if isinstance(image, list) else self.picture(image),
+            image=self._shown(image, more),
         )
 
-    def _pictures(self, values: list[Any]) -> list[LoadedImage]:
-        """Pictures that are shown together; together they may have as many pixels as one."""
-        if not 1 <= len(values) <= _MOST_PICTURES:
-            raise InputError(f"Give 1 to {_MOST_PICTURES} pictures, not {len(values)}.")
-        found = [self.picture(value) for value in values]
-        pixels = sum(picture.rgb.width * picture.rgb.height for picture in found)
+    def _shown(self, image: Any, more: Any) -> LoadedImage | list[LoadedImage | Clip]:
+        """The picture, or a list of all pictures and videos."""
+        files = more if isinstance(more, list) else [] if more is None else [more]
+        if not files:
+            return self.picture(image)
+        count = len(files) + (image is not None)
+        if count > self.limits.pictures:
+            raise InputError(f"Give 1 to {self.limits.pictures} pictures, not {count}.")
+        first = [] if image is None else [self.picture(image)]
+        found = [*first, *(self._file(value) for value in files)]
+        # together they may have as many pixels as one
+        pixels = sum(picture.rgb.width * picture.rgb.height for picture in found if isinstance(picture, LoadedImage))
         if pixels > self.limits.pixels:
             raise InputError(
                 f"The pictures have {pixels / 1e6:.1f} megapixels together, and {self.limits.pixels / 1e6:g} are "
@@ -80,14 +86,25 @@ class TaskChecker:
             )
         return found
 
+    def _file(self, value: Any) -> LoadedImage | Clip:
+        path = self._path(value)
+        if not is_video_name(path):
+            return read_upload(path, self.limits)
+        if not self.limits.videos:
+            raise InputError("This server takes no videos: choose pictures.")
+        return read_video(path, self.limits)
+
     def picture(self, value: Any) -> LoadedImage:
         """The picture that a client named, which must be a file uploaded to this server."""
         if value is None:
             raise InputError("There is no picture yet: choose, paste or take one first.")
+        return read_upload(self._path(value), self.limits)
+
+    def _path(self, value: Any) -> Path:
         path = value.get("path") if isinstance(value, dict) else None
         if not isinstance(path, str) or not self.folder.contains(path):
             raise InputError("The picture must be a file uploaded to this server: choose it again.")
-        return read_upload(Path(path), self.limits)
+        return Path(path)
 
     def _text(self, text: Any, what: str, advice: str) -> str:
         if not isinstance(text, str):

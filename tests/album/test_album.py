@@ -115,13 +115,17 @@ def test_lists_and_tables_bring_prompts_and_answers(load, folder, tmp_path):
         {"image": "pictures/none.png"},
     ]
     lines = tmp_path / "list.jsonl"
-    lines.write_text("\n".join([*map(json.dumps, given), "not json", '{"image": 5}']))
+    lines.write_text(
+        "\n".join([*map(json.dumps, given), "not json", '{"image": 5}', '{"image": ["a", "b"]}', '{"image": "a.mp4"}'])
+    )
     rows = list(explain_files(load("qwen2_vl"), str(lines), tmp_path / "lines", **OPTIONS))
-    assert [row["status"] for row in rows] == ["ok", "ok", "failed", "failed", "failed"]
+    assert [row["status"] for row in rows] == ["ok", "ok", *["failed"] * 5]
     assert [row["given"] for row in rows[:2]] == [True, False]
     assert (rows[0]["picture"], rows[0]["prompt"], rows[0]["answer"]) == ("first", "What?", "a dog")
     assert rows[1]["prompt"] == OPTIONS["prompt"]
     assert "Line 4" in rows[3]["reason"]
+    assert "is a list, and a row has one picture" in rows[5]["reason"]
+    assert "a.mp4 is a video, and a row has one picture" in rows[6]["reason"]
     table = tmp_path / "table.parquet"
     columns = {"image": [{"bytes": encoded(0), "path": None}], "question": ["What?"], "response": ["a dog"]}
     pq.write_table(pa.table(columns), table)

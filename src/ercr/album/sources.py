@@ -194,6 +194,8 @@ def _entry(row: Mapping[str, Any], roles: Mapping[str, str | None], root: Path, 
         picture: str | bytes = data
     elif isinstance(name, str) and name:
         picture = name if is_address(name) else str(root / name)
+    elif isinstance(value, list | tuple):
+        raise InputError(f"The picture of {place} is a list, and a row has one picture: use explain_iter for several.")
     else:
         raise InputError(f"There is no picture in {place}.")
     own = name if isinstance(name, str) and name else place

@@ -26,25 +26,15 @@ from ercr.image.clips import GIVEN_RATE, LoadedClip, evenly
 from ercr.image.facts import Facts
 from ercr.image.geometry import Geometry, Panel
 from ercr.image.pieces import Piece, pieces_of, together
-from ercr.models.base import (
-    Adapter,
-    Batch,
-    Inputs,
-    Media,
-    Medium,
-    Prepared,
-    ViewKind,
-    as_media,
-    mean_colour,
-    padded,
-    paste,
-)
+from ercr.models.base import Adapter
 from ercr.models.chat import Message
 from ercr.models.decoder import logit_change
 from ercr.models.generic.charts import float_leaves, frame_size
 from ercr.models.generic.encoding import Encoded, Encoder
 from ercr.models.generic.layouts import Layout, Layouts, noise
 from ercr.models.generic.owners import Owners, Reached, Rest, owners
+from ercr.models.inputs import Batch, Inputs, Media, Medium, Prepared, ViewKind, as_media, padded
+from ercr.models.pasting import mean_colour, paste
 from ercr.models.whole import as_generate, has_encoder
 
 _CACHE = ("past_key_values", "use_cache", "return_dict", "output_attentions", "output_hidden_states", "input_ids")

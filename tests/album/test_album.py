@@ -124,13 +124,53 @@ def test_lists_and_tables_bring_prompts_and_answers(load, folder, tmp_path):
     assert (rows[0]["picture"], rows[0]["prompt"], rows[0]["answer"]) == ("first", "What?", "a dog")
     assert rows[1]["prompt"] == OPTIONS["prompt"]
     assert "Line 4" in rows[3]["reason"]
-    assert "is a list, and a row has one picture" in rows[5]["reason"]
-    assert "a.mp4 is a video, and a row has one picture" in rows[6]["reason"]
     table = tmp_path / "table.parquet"
     columns = {"image": [{"bytes": encoded(0), "path": None}], "question": ["What?"], "response": ["a dog"]}
     pq.write_table(pa.table(columns), table)
     (row,) = explain_files(load("qwen2_vl"), str(table), tmp_path / "table", **OPTIONS)
     assert {**row, "picture": "first", "maps": 0} == {**rows[0], "maps": 0}
+
+
+def test_several_pictures_and_clips_are_one_row(load, folder, tmp_path):
+    pytest.importorskip("av", reason="videos are read with PyAV")
+    from ercr.render.animation import animation
+
+    explainer = load("qwen2_vl")
+    still = Image.open(folder / "0.png").resize((64, 48))
+    (folder / "clip.mp4").write_bytes(animation([(still, 1.0), (still.rotate(180), 1.0)], ".mp4"))
+    given = [
+        {"image": ["pictures/0.png", "pictures/1.png"], "prompt": "What changed?"},
+        {"video": "pictures/clip.mp4"},
+        {"image": "pictures/2.png", "video": "pictures/clip.mp4", "id": "both"},
+        {"image": ["pictures/0.png", 5]},
+        {"image": []},
+    ]
+    lines = tmp_path / "list.jsonl"
+    lines.write_text("\n".join(map(json.dumps, given)))
+    album = explain_files(explainer, str(lines), tmp_path / "run", pages=True, **OPTIONS)
+    rows = list(album)
+    assert [row["status"] for row in rows] == ["ok"] * 3 + ["failed"] * 2
+    assert [row["picture"] for row in rows[:3]] == ["pictures/0.png, pictures/1.png", "pictures/clip.mp4", "both"]
+    single = explainer.explain(
+        [folder / "2.png", folder / "clip.mp4"], OPTIONS["prompt"], method="cam", max_new_tokens=5
+    )
+    assert rows[2]["answer"] == single.text
+    for own, word in zip(rows[2]["words"], single.words, strict=True):
+        assert own["piece"] == (None if word.spot is None else word.spot.picture)
+        for picture in range(2):
+            found = Album.maps(rows[2], own["text"], picture=picture)
+            assert found.shape == word.maps[picture].shape
+        first = single.word(own["text"].strip(" .,!?")) if own["text"].strip(" .,!?") else None
+        if first is not None:
+            np.testing.assert_allclose(Album.maps(rows[2], own["text"], picture=1), first.maps[1], atol=0.51 / 255)
+    with pytest.raises(InputError, match="2 pictures"):
+        Album.maps(rows[2], rows[2]["words"][0]["text"])
+    assert rows[0]["pieces"] is not None
+    for number in range(3):
+        assert "data-ready" in (tmp_path / "run" / "pages" / f"{number:07d}.html").read_text()
+        assert Image.open(tmp_path / "run" / "pages" / f"{number:07d}.jpg").width <= 320
+    assert [entry.name[-8:] for entry in open_source(str(folder / "*.mp4"))] == ["clip.mp4"]
+    assert not any(entry.name.endswith(".mp4") for entry in open_source(str(folder)))
 
 
 def test_sources_are_what_people_have(folder, tmp_path):

@@ -49,9 +49,13 @@ class Album:
         return self.rows()
 
     @staticmethod
-    def maps(row: Mapping[str, Any], word: str | None = None) -> NDArray[np.float32]:
-        """The maps [tokens, h, w] of a row, or the map [h, w] of one of its words."""
-        return maps_of(row) if word is None else word_map(row, word)
+    def maps(row: Mapping[str, Any], word: str | None = None, picture: int | None = None) -> NDArray[np.float32]:
+        """The maps [tokens, h, w] of a row, or the map [h, w] of one of its words.
+
+        Of several pictures, or a clip, all cells stand in one row [tokens, 1, cells]; a word's map is that of a
+        `picture`, [slices, h, w] of a clip.
+        """
+        return maps_of(row) if word is None else word_map(row, word, picture)
 
     def summary(self) -> dict[str, Any]:
         """How many pictures there are, and why some failed."""

@@ -11,6 +11,7 @@ from typing import Any
 from ercr.explanation import Explanation
 from ercr.files.writing import write_atomic
 from ercr.image.images import LoadedImage
+from ercr.render.overlay import abreast
 
 FOLDER, INDEX = "pages", "index.html"
 _EDGE = 320  # pixels of a thumbnail's longer side
@@ -34,8 +35,7 @@ def write_page(folder: Path, index: int, explanation: Explanation) -> None:
     pages = folder / FOLDER
     pages.mkdir(exist_ok=True)
     explanation.to_html(pages / f"{_name(index)}.html")
-    assert isinstance(explanation.image, LoadedImage), "an album has one picture in each row"
-    small = explanation.image.rgb.copy()
+    small = abreast([item.rgb if isinstance(item, LoadedImage) else item.frames[0] for item in explanation.media])
     small.thumbnail((_EDGE, _EDGE))
     buffer = io.BytesIO()
     small.save(buffer, format="JPEG", quality=85)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ercr.album.sources import Entry
 from ercr.errors import InputError, WordNotFound
 from ercr.explanation import Explanation, Word
-from ercr.image.images import LoadedImage
+from ercr.image.pieces import Pieces
 from ercr.words import Grounding
 
 Row = dict[str, Any]
@@ -21,8 +22,8 @@ def row(index: int, entry: Entry, prompt: str, explanation: Explanation, maps: b
     """The row of an explained picture."""
     tokens = explanation.tokens
     found = explanation.maps[[token.row for token in tokens]]
-    assert isinstance(explanation.image, LoadedImage), "an album has one picture in each row"
-    height, width = explanation.image.size
+    height, width = explanation.media[0].size
+    several = isinstance(explanation.geometry, Pieces)
     places = {token.row: place for place, token in enumerate(tokens)}
     return {
         **_head(index, entry, prompt),
@@ -34,6 +35,7 @@ def row(index: int, entry: Entry, prompt: str, explanation: Explanation, maps: b
         "words": [_word(word, places) for word in explanation.words],
         "tokens": [{"text": t.text, "id": t.id, "probability": t.probability} for t in tokens],
         "shape": list(found.shape),
+        "pieces": json.dumps(explanation.geometry.to_dict()) if several else None,
         "maps": np.rint(np.clip(found, 0, 1) * 255).astype(np.uint8).tobytes() if maps else None,
     }
 
@@ -50,7 +52,9 @@ def _head(index: int, entry: Entry, prompt: str) -> Row:
 
 
 def _word(word: Word, places: Mapping[int, int]) -> Row:
-    y, x = np.unravel_index(int(word.map.argmax()), word.map.shape)
+    spot = word.spot
+    peak = word.maps[0 if spot is None else spot.picture]
+    y, x = np.unravel_index(int(peak.argmax()), peak.shape)[-2:]
     return {
         "text": word.text,
         "first": places[word.tokens[0].row],
@@ -60,9 +64,10 @@ def _word(word: Word, places: Mapping[int, int]) -> Row:
         "strength": word.strength,
         "share": word.share,
         **({} if word.grounding is None else _grounding(word.grounding)),
-        **({} if word.spot is None else {"place": word.spot.name, "box": list(word.spot.box)}),
-        "x": (x + 0.5) / word.map.shape[1],
-        "y": (y + 0.5) / word.map.shape[0],
+        **({} if spot is None else {"place": spot.name, "box": list(spot.box)}),
+        **({"piece": spot.picture, "time": spot.seconds} if spot and isinstance(word.geometry, Pieces) else {}),
+        "x": (x + 0.5) / peak.shape[-1],
+        "y": (y + 0.5) / peak.shape[-2],
     }
 
 
@@ -82,10 +87,21 @@ def maps_of(found: Mapping[str, Any]) -> NDArray[np.float32]:
     return np.asarray(values / np.float32(255), np.float32)
 
 
-def word_map(found: Mapping[str, Any], word: str) -> NDArray[np.float32]:
-    """The map [h, w] of the first word with this text: the highest of its tokens."""
+def word_map(found: Mapping[str, Any], word: str, picture: int | None = None) -> NDArray[np.float32]:
+    """The map [h, w] of the first word with this text: the highest of its tokens.
+
+    Of several pictures, `picture` chooses one; a clip has [slices, h, w].
+    """
     own = next((one for one in found["words"] or () if one["text"].strip(" .,!?").lower() == word.lower()), None)
     if own is None:
         said = ", ".join(one["text"] for one in found["words"] or ()) or "nothing"
         raise WordNotFound(f"The answer about {found['picture']!r} has no word {word!r}; it has {said}.")
-    return np.asarray(maps_of(found)[own["first"] : own["last"] + 1].max(0), np.float32)
+    map_ = np.asarray(maps_of(found)[own["first"] : own["last"] + 1].max(0), np.float32)
+    if found.get("pieces") is None:
+        return map_
+    parts = Pieces.from_dict(json.loads(found["pieces"])).split(map_)
+    if picture is None and len(parts) > 1:
+        raise InputError(f"The row of {found['picture']!r} has {len(parts)} pictures: say which one with picture=0.")
+    if not -len(parts) <= (picture or 0) < len(parts):
+        raise InputError(f"The row of {found['picture']!r} has {len(parts)} pictures, so there is no {picture}.")
+    return parts[picture or 0]

@@ -22,6 +22,8 @@ WORD = pa.struct(
         ("focus", pa.float32()),
         ("place", pa.string()),  # where its map is highest: top left, centre, …
         ("box", pa.list_(pa.int32())),  # left, top, right, bottom of what is half as high, in pixels
+        ("piece", pa.int32()),  # of several pictures and clips: which one of them this is
+        ("time", pa.float32()),  # of a clip, in seconds
         ("x", pa.float32()),  # where its map is highest, in shares of the picture's width and height
         ("y", pa.float32()),
     ]
@@ -42,6 +44,7 @@ SCHEMA = pa.schema(
         ("words", pa.list_(WORD)),
         ("tokens", pa.list_(TOKEN)),
         ("shape", pa.list_(pa.int32())),  # tokens of the answer, rows and columns of the maps
+        ("pieces", pa.string()),  # of several pictures, or a clip: where the cells of each lie, as JSON
         ("maps", pa.binary()),  # uint8 of that shape: 255 is 1
     ]
 )

@@ -17,12 +17,18 @@ from ercr.datasets.tables import Parquet, Table, open_table
 from ercr.errors import InputError, nearest
 from ercr.files.plain import read_plain
 from ercr.image.addresses import is_address
+from ercr.image.clips import Clip
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif")
 LISTS, LINES, TABLES = (".txt", ".lst", ".list"), (".jsonl", ".ndjson"), (".parquet",)
-_IMAGE = ("image", "picture", "photo", "img", "file", "file_name", "filename", "path", "url", "jpg", "png")
+VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")  # in a glob; folders are read for their pictures
+_IMAGE = ("image", "images", "picture", "photo", "img", "file", "file_name", "filename", "path", "url", "jpg", "png")
+_VIDEO = ("video", "videos", "clip")
 _PROMPT, _ANSWER, _ID = ("prompt", "question", "instruction"), ("answer", "response", "caption"), ("id", "image_id")
 _MOST_BYTES = 2**30  # of a list or of JSON lines
+
+
+One = str | bytes | Clip
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Entry:
     """A picture with what is asked about it; None stands for the run's own prompt, and for a generated answer."""
 
     name: str
-    picture: str | bytes  # a file, an address, or a file's bytes
+    picture: One | tuple[One, ...]  # a file, an address, or a file's bytes; several are explained together
     prompt: str | None = None
     answer: str | None = None
 
@@ -118,7 +124,7 @@ def open_source(where: str) -> Source:
         return _file(path)
     if glob.has_magic(where):
         found = sorted(name for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-        pictures = [name for name in found if name.lower().endswith(PICTURES)]
+        pictures = [name for name in found if name.lower().endswith((*PICTURES, *VIDEOS))]
         if not pictures:
             raise InputError(f"No picture matches {where!r}: quote the pattern, and check its folder.")
         return Files(pictures, Path())
@@ -169,9 +175,12 @@ def _roles(columns: Mapping[str, Any], where: str) -> dict[str, str | None]:
     usual = {name.lower(): name for name in columns}
     chosen = {
         role: next((usual[name] for name in names if name in usual), None)
-        for role, names in (("image", _IMAGE), ("prompt", _PROMPT), ("answer", _ANSWER), ("id", _ID))
+        for role, names in (
+            *(("image", _IMAGE), ("video", _VIDEO)),
+            *(("prompt", _PROMPT), ("answer", _ANSWER), ("id", _ID)),
+        )
     }
-    if chosen["image"] is None:
+    if chosen["image"] is None and chosen["video"] is None:
         raise InputError(
             f"There is no picture in {where}: name it 'image'; there are {', '.join(columns)}."
             f"{nearest('image', list(columns))}"
@@ -188,18 +197,30 @@ def _entry(row: Mapping[str, Any], roles: Mapping[str, str | None], root: Path, 
             raise InputError(f"The {role} of {place} must be text, not {type(value).__name__}.")
         return str(value)
 
-    value = row.get(roles["image"] or "")
+    images = _listed(row.get(roles["image"] or ""))
+    found: list[tuple[One, Any]] = [(_one(value, root, place), value) for value in images]
+    videos = [(_one(value, root, place), value) for value in _listed(row.get(roles["video"] or ""))]
+    found += [(Clip(source), value) for source, value in videos]
+    if not found:
+        raise InputError(f"There is no picture in {place}.")
+    names = [value.get("path") if isinstance(value, Mapping) else value for _, value in found]
+    own = ", ".join(name for name in names if isinstance(name, str) and name) or place
+    pictures = tuple(picture for picture, _ in found)
+    return Entry(text("id") or own, pictures[0] if len(pictures) == 1 else pictures, text("prompt"), text("answer"))
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _one(value: Any, root: Path, place: str) -> str | bytes:
+    """A file's bytes, an address, or a file beside the list."""
     data, name = (value.get("bytes"), value.get("path")) if isinstance(value, Mapping) else (value, value)
     if isinstance(data, bytes):
-        picture: str | bytes = data
-    elif isinstance(name, str) and name:
-        picture = name if is_address(name) else str(root / name)
-    elif isinstance(value, list | tuple):
-        raise InputError(f"The picture of {place} is a list, and a row has one picture: use explain_iter for several.")
-    else:
-        raise InputError(f"There is no picture in {place}.")
-    own = name if isinstance(name, str) and name else place
-    return Entry(text("id") or own, picture, text("prompt"), text("answer"))
+        return data
+    if isinstance(name, str) and name:
+        return name if is_address(name) else str(root / name)
+    raise InputError(f"There is no picture in {place}.")
 
 
 def _digest(text: str) -> str:

@@ -12,7 +12,6 @@ from ercr.album.pages import write_page
 from ercr.album.plan import AlbumPlan
 from ercr.album.rows import Row, failed, row
 from ercr.album.sources import Entry
-from ercr.errors import InputError
 from ercr.evaluate.plan import with_model
 from ercr.evaluate.rows import Failure
 from ercr.evaluate.run import Run
@@ -21,7 +20,6 @@ from ercr.explaining.explainer import Explainer
 from ercr.explaining.grounding import Grounds
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explanation import Explanation
-from ercr.image.clips import is_video_name
 from ercr.trace.memory import free_memory
 
 
@@ -72,10 +70,7 @@ class AlbumWorker:
 
     def _entry(self, index: int) -> Entry | Failure:
         try:
-            entry = self.source[index]
-            if is_video_name(entry.picture):
-                raise InputError(f"{entry.name} is a video, and a row has one picture: explain it by itself.")
-            return entry
+            return self.source[index]
         except Exception as error:  # a damaged line or row
             return Failure.of("input", error)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.image.clips import Clip
+from ercr.image.clips import Clip, LoadedClip
 
 Message = dict[str, Any]
 Kind = Literal["image", "video"]
@@ -97,8 +97,8 @@ def _given(part: Message) -> tuple[Kind, Any]:
         source = source.get("url")
     if isinstance(source, str) and (name == "base64" or source.startswith("data:")):
         source = _from_base64(source)
-    if video and source is not None:
-        source = source if isinstance(source, Clip) else Clip(source, part.get("fps"), part.get("num_frames"))
+    if video and source is not None and not isinstance(source, Clip | LoadedClip):
+        source = Clip(source, part.get("fps"), part.get("num_frames"))
     return "video" if video else "image", source
 
 

@@ -143,6 +143,22 @@ def test_card_shows_the_measured_figures_and_says_where_they_fall_short(name: st
     assert (f"| {over:.1%} |" if over <= 0.02 else f"**{over:.1%}, short**").replace("%", " %") in card
 
 
+def test_the_card_of_the_model_for_clips_shows_the_measured_figures() -> None:
+    if not DOCS.is_dir():
+        pytest.skip("the documentation is not here")
+    found, card = json.loads((DOCS / "clips-figures.json").read_text()), (DOCS / f"{CLIPS}.md").read_text()
+    goals = {
+        "pairs": (("noun_precision", 0.97), ("evidence_in_the_right_picture", 0.97)),
+        "clips": (("noun_precision", 0.95), ("density", 5), ("share_where_visible_by_frames", 0.9)),
+    }
+    for kind, wanted in goals.items():
+        for key, goal in wanted:
+            value, other = (found[kind][style][key] for style in ("trained_styles", "unseen_style"))
+            shown, beside = (f"{v:.1f}" if key == "density" else f"{v:.3f}" for v in (value, other))
+            shown = shown if value >= goal else f"**{shown}, short**"
+            assert f"| {shown} | ≥ {goal:g} | {beside} |" in card
+
+
 @needs_art
 def test_the_model_for_clips_tells_pictures_and_moments_apart() -> None:
     """Over a few unseen pairs and clips: nouns are right, and most evidence lies in the picture and frames of each."""

@@ -58,6 +58,8 @@ def group(name: str, runs: list[Evaluated], method: str) -> dict[str, Any]:
         for spec, scores in run.scores.items():
             before = pooled.setdefault(spec, Pooled())
             pooled[spec] = before.merge(scores.words).merge(scores.faithfulness)
+    if method not in pooled:
+        raise SystemExit(f"None of the runs of {name} has the method {method}.")
     ours = pooled[method]
     return {
         "name": name,

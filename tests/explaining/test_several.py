@@ -191,7 +191,9 @@ def test_mistakes_get_one_sentence(load, some, tmp_path):
             own.explain(chat, turn=turn)
     with pytest.raises(InputError, match="omit answer="):
         own.explain(chat, turn=0, answer="a dog")
-    with pytest.raises(ErcrError, match="takes no videos: give some of their frames as a list of pictures"):
+    with pytest.raises(
+        ErcrError, match="takes no videos: use another model, or give some of their frames as a list of pictures"
+    ):
         load("llava").explain(ercr.Clip(frames))
 
 

@@ -100,7 +100,9 @@ class Family(ModelParts, ABC):
         return str(self.video_token) * piece.tokens
 
     def _no_clips(self) -> UnsupportedModel:
-        return UnsupportedModel(f"{self.family} takes no videos: give some of their frames as a list of pictures.")
+        return UnsupportedModel(
+            f"{self.family} takes no videos: use another model, or give some of their frames as a list of pictures."
+        )
 
     @property
     def feature_tokens(self) -> tuple[int, ...]:

@@ -31,6 +31,8 @@ _GROUPS = {
     "nouns of captions, this picture's and another's": "nouns of captions",
 }
 _VERDICTS = ("absent_names_seen", "present_names_guessed", "absent_own_nouns_seen", "present_own_nouns_guessed")
+_FUNCTION = ("function_words_seen", "function_words_seen_without_list")
+_BESIDE = {"scenes-only": "fitted on scenes alone"}
 _COLOURS = 128  # of a plot: half the bytes, and letters stay sharp
 _PARTS = {
     "effect": "image effect, nats",
@@ -66,13 +68,13 @@ def page(text: str) -> str:
 def overview() -> str:
     """AUROC, calibration and wrong verdicts of `seen` on every dataset."""
     head = ("model, pictures", "names", "own nouns", "calibration error", "absent names seen", "present names guessed")
-    return _table((*head, "function words seen"), map(_overview_row, scored()))
+    return _table((*head, "function words seen", "were they on no list"), map(_overview_row, scored()))
 
 
 def _overview_row(one: dict[str, Any]) -> list[str]:
     names = one["groups"]["names"]["signals"]["seen"]
     own = one["groups"].get("own nouns", {}).get("signals", {}).get("seen", {})
-    shares = [one["verdicts"].get(key) for key in (*_VERDICTS[:2], "function_words_seen")]
+    shares = [one["verdicts"].get(key) for key in (*_VERDICTS[:2], *_FUNCTION)]
     where = "photographs" if one["dataset"] == "coco" else f"scenes, {one['style']} style"
     return [
         f"{one['model']}, {one['pictures']} {where}",
@@ -138,6 +140,38 @@ def verdicts() -> str:
     return _table(("model, pictures", "own nouns not there, shown as seen", "own nouns there, shown as guessed"), rows)
 
 
+def unfamiliar() -> str:
+    """Every signal about own nouns in the unseen style."""
+    known = [one for one in scored() if one["style"] == "unseen"]
+    counts = [one["groups"]["own nouns"] for one in known]
+    head = [
+        f"{one['model']} ({c['there']} there, {c['words'] - c['there']} not)"
+        for one, c in zip(known, counts, strict=True)
+    ]
+    rows = []
+    for signal, label in LABELS.items():
+        cells = [count["signals"].get(signal, {}) for count in counts]
+        if any(cells):
+            shown = [_score(cell.get("auroc")) for cell in cells]
+            rows.append([f"**{label}**" if signal == "seen" else label, *shown])
+    return _table(("signal", *head), rows)
+
+
+def beside() -> str:
+    """Other calibrations than the model's own."""
+    head = ("calibration", "names", "own nouns", "calibration error", "absent names seen", "present names guessed")
+    rows = []
+    for one in scored():
+        where = "photographs" if one["dataset"] == "coco" else f"scenes, {one['style']} style"
+        for name, found in one.get("beside", {}).items():
+            own = found.get("own nouns", {})
+            shares = (_percent(found["verdicts"].get(key)) for key in _VERDICTS[:2])
+            names = found["names"]
+            cells = [_score(names["auroc"]), _score(own.get("auroc")), _score(names["calibration_error"]), *shares]
+            rows.append([f"{_BESIDE.get(name, f'`{name}`')}, {one['model']}, {where}", *cells])
+    return _table(head, rows)
+
+
 def weights() -> str:
     """What every calibration weighs."""
     names = [name for name in packaged_calibrations() if name not in (GENERAL, FIXED)]
@@ -179,6 +213,8 @@ def cost() -> str:
 
 
 _TABLES = {
+    "beside": beside,
+    "unfamiliar": unfamiliar,
     "overview": overview,
     "signals": signals,
     "further": further,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,8 @@ from training.grounding import __main__ as command
 from training.grounding import fit
 from training.grounding.fit import Examples
 
-from ercr.words.calibration import find_calibration, packaged_calibrations
+from ercr.metrics.detection import Told
+from ercr.words.calibration import Calibration, Part, find_calibration, packaged_calibrations
 from ercr.words.grounding import features
 
 NAMES = ("effect", "lens.size", "focus")
@@ -42,6 +44,19 @@ def test_the_file_says_what_was_fitted(data):
     theirs = LogisticRegression(C=1.0).fit(standard, data.there)
     assert [part.weight for part in found.parts] == pytest.approx(theirs.coef_[0], abs=1e-3)
     assert found.fitted["pictures"] == len(set(data.images))
+
+
+def test_weights_set_by_hand_keep_their_proportions(data):
+    base = Calibration("hand", (Part("effect", 0.5, 2.0, 1.0), Part("lens.size", 1.0, 1.0, -3.0)), 0.0, 0.3, 0.6)
+    values = np.stack([data.values[:, 0], -data.values[:, 1], data.function.astype(float)], 1)
+    found = fit.scale("made", replace(data, values=values), base, {})
+    effect, size, function = found.parts
+    assert size.weight / effect.weight == pytest.approx(-3, rel=1e-3)
+    assert function.weight < 0
+    seen = np.array([found.seen(dict(zip(("effect", "lens.size", "function"), row, strict=True)))[0] for row in values])
+    told = Told(seen[data.names], data.there[data.names], data.images[data.names].tolist())
+    assert told.calibration_error() < 0.05
+    assert told.auroc() > 0.85
 
 
 def test_thresholds_accept_so_many_wrong_verdicts_and_no_more(data):

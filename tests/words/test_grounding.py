@@ -37,6 +37,16 @@ def test_a_words_list_is_that_of_the_text_and_not_of_the_word():
     assert contents(["Die", "Hunde", "und", "die", "Katze"]) == [False, True, False, False, True]
 
 
+@pytest.mark.parametrize(
+    "text", ["A car .", "A red car .", "Man in car .", "A son and a dove .", "Man in hat at door ."]
+)
+def test_english_things_that_are_function_words_elsewhere_name_something(text):
+    words = text.split()
+    named = {word for word, content in zip(words, contents(words), strict=True) if content}
+    assert named == {word for word in words if word not in ("A", "a", "in", "and", "at", ".")}
+    assert contents("La maison est petite car elle est loin".split())[4] is False
+
+
 PARTS = (Part("a", 1.0, 2.0, 1.5), Part("b", 0.0, 1.0, -0.5, -1.0, 1.0))
 
 

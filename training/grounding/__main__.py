@@ -6,7 +6,7 @@
     python -m training.grounding fit photo-mini RUNS/flickr
     python -m training.grounding fit scenes-llava RUNS/scenes-llava RUNS/other-llava
     python -m training.grounding fit general RUNS/flickr RUNS/scenes-* RUNS/other-*
-    python -m training.grounding score photo-mini RUNS/coco --out docs/tables/grounding-photographs.json
+    python -m training.grounding score photo-mini RUNS/coco --beside general fixed --out TABLE.json
 
 FACEBOOK is `img/facebook/64` of the npm package emoji-datasource-facebook: a style that no model was trained on, so
 that some of their words are wrong. Photographs and scenes have the same weight together. `fit` writes the calibration's
@@ -22,9 +22,9 @@ from pathlib import Path
 
 import ercr.words.calibration
 from ercr.evaluate import Run
-from ercr.words.calibration import find_calibration
+from ercr.words.calibration import FIXED, find_calibration
 
-from .fit import FEATURES, examples, fit, together
+from .fit import best
 from .score import scored
 
 CALIBRATIONS = Path(ercr.words.calibration.__file__).parent / "calibrations"
@@ -35,21 +35,20 @@ def main() -> None:
     parser.add_argument("what", choices=("fit", "score"))
     parser.add_argument("calibration", help="its name")
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--features", default=",".join(FEATURES))
+    parser.add_argument("--beside", nargs="*", default=[], help="other calibrations to score, by name or file")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     runs = [Run.open(path) for path in given.runs]
     if given.what == "score":
-        document = scored(runs, find_calibration(given.calibration))
+        document = scored(runs, find_calibration(given.calibration), [find_calibration(one) for one in given.beside])
         (given.out or Path("grounding.json")).write_text(json.dumps(document, indent=1) + "\n")
         return
     if any(str(run.settings["dataset"]["spec"]).startswith("coco") for run in runs):
         raise SystemExit("COCO is for reporting: nothing is fitted to it.")
-    features = given.features.split(",")
     drawn = [str(run.settings["dataset"]["spec"]).startswith("scenes") for run in runs]
-    data = together([examples(run, features) for run in runs], [1 / drawn.count(kind) for kind in drawn])
     facts = {"on": [f"{run.settings['model']['name']} on {_kind(run)}" for run in runs]}
-    found = fit(given.calibration, data, features, facts)
+    shares = [1 / drawn.count(kind) for kind in drawn]
+    found = best(given.calibration, runs, shares, find_calibration(FIXED), facts)
     (given.out or CALIBRATIONS / f"{given.calibration}.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
     print(json.dumps(found.to_dict(), indent=1))
 

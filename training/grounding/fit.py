@@ -1,5 +1,8 @@
 """Fits a calibration of `seen`: a logistic regression of few standardised and limited values, and two thresholds.
 
+Weights that were set by hand are kept, times one number, unless fitted ones are clearly better on pictures that they
+were not fitted on.
+
 Its words are names of present and absent things, nouns of captions of the picture and of another one, the model's own
 nouns, and its own function words, which name nothing and so count as not there. Each kind of word has a fixed share of
 the weight. The thresholds are set on the names, with predictions for pictures that the sum was not fitted on.
@@ -7,6 +10,7 @@ the weight. The thresholds are set on the names, with predictions for pictures t
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +22,7 @@ from ercr.evaluate import Run
 from ercr.evaluate.grounding_scores import Words
 from ercr.metrics.detection import Told
 from ercr.words.calibration import Calibration, Part
+from ercr.words.function_words import contents
 
 FEATURES = ("effect", "lens.log_probability", "lens.size", "likely", "likely.size", "function")
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
@@ -29,7 +34,10 @@ _MOST = {"effect": 1.5}  # more nats than these tell nothing more: the model's o
 _RIDGE = 1.0  # words
 _FEWEST = 10  # own nouns that are not there, with fewer of which own nouns would only teach that they always are
 _FOLDS = 5
+_WORTHWHILE = 0.02  # AUROC of names, by which fitted weights must be better than those set by hand
+_SCORE = "held-out AUROC of names"
 Floats = NDArray[np.float64]
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +66,18 @@ def values_of(words: Words) -> dict[str, Floats]:
         "lens.log_probability": np.log(np.maximum(column("lens_probability"), 1e-30)),
         "lens.size": column("lens_size"),
         "focus": column("focus"),
-        "function": 1.0 - _true(words["content"]),
+        "function": _listed(words).astype(float),
         "likely": likely,
         "likely.size": likely * column("lens_size"),
     }
 
 
-def examples(run: Run, features: Sequence[str] = FEATURES) -> Examples:
+def examples(run: Run, features: Sequence[str], most: Mapping[str, float] = _MOST) -> Examples:
     """The judged words of a run and its function words, weighted by their kinds."""
     words = Words.of(run.table())
     found, source = values_of(words), words["source"]
-    found |= {name: np.minimum(found[name], most) for name, most in _MOST.items()}
-    function = (source == "own") & (words["kind"] == "function") & ~_true(words["content"])
+    found |= {name: np.minimum(found[name], limit) for name, limit in most.items()}
+    function = (source == "own") & (words["kind"] == "function") & (found["function"] > 0)
     kinds = {
         "names": (source == "name") & words.judged,
         "captions": (source == "given") & words.judged,
@@ -93,24 +101,49 @@ def together(parts: Sequence[Examples], shares: Sequence[float]) -> Examples:
     return Examples(*(np.concatenate([vars(part)[name] for part in scaled]) for name in vars(parts[0])))
 
 
-def fit(name: str, data: Examples, features: Sequence[str], facts: Mapping[str, Any]) -> Calibration:
-    """A calibration with its thresholds."""
+def best(name: str, runs: Sequence[Run], shares: Sequence[float], by_hand: Calibration, facts: Facts) -> Calibration:
+    """With weights that were set by hand, or fitted ones if these are better by more than a little."""
+    hand = [*(part.name for part in by_hand.parts), FEATURES[-1]]
+    ours = together([examples(run, FEATURES) for run in runs], shares)
+    theirs = together([examples(run, hand, {}) for run in runs], shares)
+    fitted, scaled = fit(name, ours, FEATURES, facts), scale(name, theirs, by_hand, facts)
+    lead = fitted.fitted[_SCORE] - scaled.fitted[_SCORE]
+    chosen, kind = (fitted, "fitted") if lead > _WORTHWHILE else (scaled, "set by hand")
+    both = {"fitted": fitted.fitted[_SCORE], "set by hand": scaled.fitted[_SCORE]}
+    told = {key: value for key, value in chosen.fitted.items() if key != _SCORE}
+    return replace(chosen, fitted={**told, "weights": kind, _SCORE: both})
+
+
+def fit(name: str, data: Examples, features: Sequence[str], facts: Facts) -> Calibration:
+    """A calibration with fitted weights and its thresholds."""
+    model, below, above, found = _fitted(data, facts)
+    parts = tuple(_part(feature, model, at) for at, feature in enumerate(features))
+    return Calibration(name, parts, round(model.bias, 5), below, above, (), found)
+
+
+def scale(name: str, data: Examples, base: Calibration, facts: Facts) -> Calibration:
+    """The weights of a calibration, times a fitted number; what being listed counts and thresholds are fitted, too."""
+    parts = np.array([[part.mean, part.scale, part.weight, part.low, part.high] for part in base.parts]).T
+    mean, spread, weight, low, high = parts
+    total = np.clip((data.values[:, :-1] - mean) / spread, low, high) @ weight
+    both = replace(data, values=np.stack([total, data.values[:, -1]], 1))
+    model, below, above, found = _fitted(both, facts)
+    slope = float(model.weights[0] / model.scale[0])
+    scaled = tuple(replace(part, weight=round(slope * part.weight, 5)) for part in base.parts)
+    bias = round(model.bias - slope * float(model.mean[0]), 5)
+    return Calibration(name, (*scaled, _part(FEATURES[-1], model, 1)), bias, below, above, (), found)
+
+
+def _fitted(data: Examples, facts: Facts) -> tuple[_Logistic, float, float, dict[str, Any]]:
+    """The regression, its thresholds, and how well it does on pictures that it was not fitted on."""
     held_out = np.zeros(len(data.there))
     fold = _fold(data.images)
     for at in range(_FOLDS):
-        own = _logistic(data, fold != at)
-        held_out[fold == at] = own.predict(data.values[fold == at])
-    below, above = thresholds(data, held_out)
-    model = _logistic(data, np.ones(len(data.there), bool))
-    parts = tuple(_part(feature, model, at) for at, feature in enumerate(features))
+        held_out[fold == at] = _logistic(data, fold != at).predict(data.values[fold == at])
     told = Told(held_out[data.names], data.there[data.names], data.images[data.names].tolist())
-    facts = {
-        **facts,
-        "words": len(data.there),
-        "pictures": len(set(data.images)),
-        "held-out AUROC of names": round(float(told.auroc()), 3),
-    }
-    return Calibration(name, parts, round(model.bias, 5), below, above, (), facts)
+    found = {**facts, "words": len(data.there), "pictures": len(set(data.images))}
+    model = _logistic(data, np.ones(len(data.there), bool))
+    return model, *thresholds(data, held_out), {**found, _SCORE: round(float(told.auroc()), 3)}
 
 
 def _part(feature: str, model: _Logistic, at: int) -> Part:
@@ -169,6 +202,25 @@ def _logistic(data: Examples, chosen: NDArray[np.bool_]) -> _Logistic:
 def _fold(images: NDArray[Any]) -> NDArray[np.int64]:
     names, index = np.unique(images, return_inverse=True)
     return np.asarray(np.random.default_rng(0).permutation(len(names))[index] % _FOLDS)
+
+
+def _listed(words: Words) -> NDArray[np.bool_]:
+    """Whether each word is on the list of function words of its answer's language, by today's lists."""
+    known: dict[str, dict[str, bool]] = {}
+    for answer in set(words["answer"]):
+        said = answer.split()
+        known[answer] = dict(zip(map(_bare, said), contents(said), strict=True))
+    return np.array(
+        [
+            not known[answer].get(_bare(text.split()[0]), any(map(str.isalpha, text)))
+            for answer, text in zip(words["answer"], words["text"], strict=True)
+        ],
+        bool,
+    )
+
+
+def _bare(text: str) -> str:
+    return text.lower().strip(string.punctuation)
 
 
 def _true(column: Any) -> NDArray[np.bool_]:

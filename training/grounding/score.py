@@ -19,9 +19,13 @@ from .fit import values_of
 _CURVED = ("names", "own nouns")
 
 
-def rescored(words: Words, calibration: Calibration) -> Words:
-    """The same rows with `seen` and verdicts of a calibration, by the package's own code."""
+def rescored(words: Words, calibration: Calibration, listed: bool = True) -> Words:
+    """The same rows with `seen` and verdicts of a calibration, by the package's own code.
+
+    Without `listed`, function words are read as if they were on no list.
+    """
     found = values_of(words)
+    found["function"] = found["function"] * listed
     seen = [
         calibration.seen({name: float(column[at]) for name, column in found.items()})[0]
         for at in range(len(words["seen"]))
@@ -30,8 +34,11 @@ def rescored(words: Words, calibration: Calibration) -> Words:
     return Words({**words.columns, "seen": np.asarray(seen), "verdict": verdict})
 
 
-def scored(runs: Sequence[Run], calibration: Calibration) -> dict[str, Any]:
-    """Every score of every signal; further runs add signals that were read on fewer pictures."""
+def scored(runs: Sequence[Run], calibration: Calibration, beside: Sequence[Calibration] = ()) -> dict[str, Any]:
+    """Every score of every signal; further runs add signals that were read on fewer pictures.
+
+    `beside` are other calibrations, of which only `seen` is scored.
+    """
     first, *rest = (rescored(Words.of(run.table()), calibration) for run in runs)
     settings = runs[0].settings
     found = {
@@ -42,16 +49,36 @@ def scored(runs: Sequence[Run], calibration: Calibration) -> dict[str, Any]:
         "pictures": len(set(first["sample"])),
         "calibration": calibration.name,
         "groups": _groups(first),
-        "verdicts": {name: asdict(one) for name, one in verdicts(first).items()},
+        "verdicts": {name: _rounded(asdict(one)) for name, one in verdicts(first).items()},
         "curves": {
             group: _curves(first, mask)
             for group, mask in groups(first).items()
             if group in _CURVED and first.told("seen", mask) is not None
         },
     }
+    unlisted = verdicts(rescored(Words.of(runs[0].table()), calibration, listed=False))
+    if "function_words_seen" in unlisted:
+        found["verdicts"]["function_words_seen_without_list"] = _rounded(asdict(unlisted["function_words_seen"]))
+    others = {one.name: rescored(first, one) for one in beside}
+    found["beside"] = {name: _seen_alone(words) for name, words in others.items()}
     for words in rest:
         found["fewer"] = {"pictures": len(set(words["sample"])), "groups": _groups(words)}
     return found
+
+
+def _seen_alone(words: Words) -> dict[str, Any]:
+    known = ((group, words.told("seen", mask)) for group, mask in groups(words).items() if group in _CURVED)
+    return {
+        **{group: _of_seen(told) for group, told in known if told is not None},
+        "verdicts": {name: _rounded(asdict(one)) for name, one in verdicts(words).items()},
+    }
+
+
+def _of_seen(told: Told) -> dict[str, Any]:
+    return {
+        name: _rounded(asdict(told.interval(score)))
+        for name, score in {"auroc": told.auroc, "calibration_error": told.calibration_error}.items()
+    }
 
 
 def _groups(words: Words) -> dict[str, Any]:

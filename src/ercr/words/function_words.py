@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 
+# English names of things and of what they do that are function words elsewhere: they do not tell the language
+_ENGLISH_TOO = frozenset("man hat war bin den die door want car son ton pour par dove sin era come".split())
 _MARKS = string.punctuation + "’‘“”„«»。、，"
 
 
@@ -29,5 +31,5 @@ def contents(texts: Sequence[str]) -> list[bool]:
 
 def language(words: Iterable[str]) -> str:
     """The language whose function words the text has most of, counted once each; English if there are none."""
-    said = frozenset(words)
+    said = frozenset(words) - _ENGLISH_TOO
     return max(_lists(), key=lambda name: (len(_lists()[name] & said), name == "english"))

@@ -109,6 +109,10 @@ def test_the_picture_of_the_page_is_small_and_of_the_packaged_model():
     assert shot.TARGET.stat().st_size < 150_000
     with Image.open(shot.TARGET) as picture:
         assert picture.info["weights"] == shot.weights(), "out of date: python docs/tools/screenshot.py"
+    with Image.open(shot.CLIP) as picture:
+        assert picture.info["weights"] == shot.weights("clips-qwen2vl"), "out of date: python docs/tools/screenshot.py"
+    assert shot.CLIP.stat().st_size < 150_000
+    assert shot.MOVING.stat().st_size < 150_000
 
 
 def test_the_gallery_was_made_by_the_packaged_models():

@@ -238,3 +238,13 @@ def test_hostile_texts_in_a_conversation_stay_text(open_page):
     shown = open_page(pieces("picture", "picture", answer=ANSWER, prompt=(evil,), conversation=chat).to_html())
     assert shown.page.evaluate("() => window.broken") is None
     assert evil in shown.page.locator(".turn").first.inner_text()
+
+
+def test_a_notebook_shows_a_clip_that_can_be_moved(open_page):
+    shown = open_page(f"<!doctype html><title>x</title>{made('mixed')._repr_html_()}")
+    inside = shown.page.frame_locator("iframe")
+    inside.locator(".moment").wait_for()
+    inside.get_by_role("slider", name="Moment of").press("End")
+    assert inside.locator(".moment").inner_text() == "2.5 s of 3.0 s, frame 6 of 6"
+    inside.locator(".said .word").first.hover()
+    assert inside.locator(".part").first.inner_text().endswith("of the evidence")

@@ -135,7 +135,7 @@ export class Player {
     });
     this.line.setAttribute("d", shares ? `M${points.join("L")}` : "");
     this.area.setAttribute("d", shares ? `M0 ${HIGH}L${points.join("L")}L${WIDE} ${HIGH}Z` : "");
-    this.legend.textContent = shares ? `Share of the evidence for “${word}” over time` : "Choose a word";
+    this.legend.textContent = shares ? `Evidence for “${word}” over time` : "Choose a word";
     this.highest.textContent = shares ? share(most) : "";
     this.curve.setAttribute("aria-label", shares ? this.#told(shares, most, word) : "No word is shown.");
   }

@@ -8,6 +8,7 @@ from PIL import Image
 
 import ercr
 from ercr.errors import ErcrError, ImageError, InputError
+from ercr.methods import methods
 from tests.attacks.pictures import sentence_trouble
 from tests.image.test_clips import write
 from tests.models.frames import check_frames
@@ -119,6 +120,22 @@ def check_ways(own, some):
     ):
         for one, other in zip(alone, found, strict=True):
             equal(other, one, atol=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2_vl", "internvl"])
+def test_every_method_maps_every_piece(load, some, name):
+    first, _, frames = some
+    shown = [first, ercr.Clip(frames[:4])]
+    alone = load(name).explain(shown, answer="a dog", method="cam").pieces
+    for found in load(name).explain_all(shown, answer="a dog", methods=[m for m in methods() if m != "occlusion"]):
+        assert found.pieces == alone, found.provenance["method"]
+        for word in found.words:
+            assert [map_.shape for map_ in word.maps] == [piece.shape for piece in alone]
+            assert all(np.isfinite(map_).all() for map_ in word.maps)
+            assert 0 <= min(map_.min() for map_ in word.maps) <= max(map_.max() for map_ in word.maps) <= 1
+    hidden = load(name).explain(shown, answer="a dog", method="occlusion:grid=2")
+    assert hidden.pieces == alone
 
 
 def test_files_keep_everything(load, some, tmp_path):

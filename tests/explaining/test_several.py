@@ -237,3 +237,24 @@ def test_the_default_prompt_speaks_of_a_video_where_nothing_else_is_shown(load, 
 @pytest.mark.parametrize("name", OWN)
 def test_a_clips_tokens_show_the_frames_and_places_that_painting_finds(load, name):
     assert check_frames(load(name).adapter) == 1
+
+
+def test_every_way_of_explaining_a_conversation_keeps_it_for_the_page(load, picture):
+    from ercr.render.shown import turns
+
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "image", "image": picture}, {"type": "text", "text": "What is this?"}]},
+        {"role": "assistant", "content": "A dog."},
+        {"role": "user", "content": "Where is it?"},
+    ]
+    explainer, options = load("qwen2_vl"), {"method": "cam", "max_new_tokens": 3}
+    stream = explainer.stream(chat, **options)
+    found = [explainer.explain(chat, **options), *explainer.explain_batch([None], [chat], **options)]
+    for explanation in (*found, stream.explanation()):
+        shown = turns(explanation, explanation.prompt_words)
+        assert [turn["role"] for turn in shown] == ["system", "user", "assistant", "user"]
+        said = [[explanation.prompt_words[i].text for i in range(*turn["parts"][-1]["words"])] for turn in shown[1:]]
+        assert ["".join(words) for words in said] == ["Whatisthis?", "Adog.", "Whereisit?"]
+        assert shown[1]["parts"][0] == {"piece": 0}
+    assert "conversation" not in explainer.explain(picture, "What is this?", **options).provenance

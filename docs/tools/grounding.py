@@ -20,7 +20,7 @@ from PIL import Image
 from ercr.report.document import Plot, Series
 from ercr.report.plots import files
 from ercr.report.sections.grounding import LABELS
-from ercr.words.calibration import FIXED, GENERAL, find_calibration, packaged_calibrations
+from ercr.words.calibration import FIXED, GENERAL, Part, find_calibration, packaged_calibrations
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE, FOLDER = DOCS / "grounding.md", DOCS / "images" / "grounding"
@@ -179,18 +179,15 @@ def weights() -> str:
     rows = []
     for part, label in _PARTS.items():
         found = [{one.name: one for one in calibration.parts}.get(part) for calibration in known.values()]
-        rows.append(
-            [
-                label,
-                *(
-                    "–" if one is None else f"{one.weight:+.2f} × (x {-one.mean:+.2f}) / {one.scale:.2f}"
-                    for one in found
-                ),
-            ]
-        )
+        if any(found):
+            rows.append([label, *("–" if one is None else _weighed(one) for one in found)])
     rows.append(["constant", *(f"{one.bias:+.2f}" for one in known.values())])
     rows.append(["guessed below, seen from", *(f"{one.below:.2f}, {one.above:.2f}" for one in known.values())])
     return _table(("part", *(f"`{name}`" for name in known)), rows)
+
+
+def _weighed(part: Part) -> str:
+    return f"{part.weight:+.2f} × (x {-part.mean:+.2f}) / {part.scale:.2f}"
 
 
 def cost() -> str:

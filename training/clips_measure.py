@@ -113,11 +113,10 @@ def measure_pairs(explainer: ercr.Explainer, bank: Tensor, styles: int, count: i
             row = PixelRow.of(found, labels)
             for name in said & nouns:
                 maps = _maps(found, name)
-                map_, amounts = maps.max(0), _amounts(found, maps.max(0))
-                total = sum(amounts)
-                sums.picture.append(total > 0 and int(np.argmax(amounts)) == pair.asked)
+                map_, shares = maps.max(0), _shares(found, name)
+                sums.picture.append(shares.sum() > 0 and int(np.argmax(shares)) == pair.asked)
                 sums.first.append(int(np.argmax(_amounts(found, maps[0]))) == pair.asked and bool(maps[0].max() > 0))
-                sums.share.append(amounts[pair.asked] / total if total > 0 else 0.0)
+                sums.share.append(float(shares[pair.asked]))
                 _dense(sums, row, map_, row.labels(labels) == BY_NAME[name].category_id)
             examples.append({"seed": pair.seed, "asked": pair.prompt, "said": found.text, "true": pair.answer})
     return {**sums.figures(), "examples": examples[:6]}
@@ -189,6 +188,15 @@ def _count(sums: Sums, answer: str, wanted: set[str], truth: str) -> set[str]:
 def _amounts(found: Explanation, map_: NDArray[np.float32]) -> list[float]:
     """The mean of a map over each picture."""
     return [float(part.mean()) for part in found.geometry.split(map_)]  # type: ignore[union-attr]
+
+
+def _shares(found: Explanation, name: str) -> NDArray[np.float64]:
+    """The share of a noun's evidence in each picture, as the library tells its users."""
+    mention = next(m for m in mentions(found.text) if m.name == name)
+    shares = np.zeros(len(found.pieces))
+    for place in found.word(found.text[mention.start : mention.end]).where():
+        shares[place.picture] += place.share
+    return shares
 
 
 def _maps(found: Explanation, name: str) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ from ercr.image.geometry import Geometry, Panel
 from ercr.image.pieces import Piece, Pieces, covers, read_at, read_geometry, sheets_of, split, together
 from ercr.methods.readout import normalise, valid_cells
 from ercr.methods.smoothing import rank_gaussian
+from ercr.words.maps import Word
 
 
 def picture(rows, columns, size=(60, 80), box=None):
@@ -100,3 +101,16 @@ def test_a_moment_belongs_to_the_slice_of_the_nearest_frame():
 def test_a_stored_geometry_is_read_back():
     for geometry in (pieces(), picture(3, 4)):
         assert read_geometry(json.loads(json.dumps(geometry.to_dict()))) == geometry
+
+
+def test_a_word_is_where_its_tokens_are_each_as_much_as_it_is_strong():
+    geometry = together([Piece(picture(4, 4)), Piece(picture(2, 8))])
+    first, ending = np.zeros((2, 1, 1, 32), np.float32)
+    first[0, 0, :4] = 0.8  # a few cells of the first picture
+    ending[0, 0] = 0.2  # everywhere
+    word = Word("dogs", (), np.maximum(first, ending)[0], geometry=geometry, parts=np.stack([first[0], ending[0]]))
+    shares = {place.picture: place.share for place in word.where()}
+    assert shares == pytest.approx({0: 0.8 + 0.2 / 2, 1: 0.2 / 2})
+    assert word.picture == 0
+    alone = Word("dog", (), first[0], geometry=geometry)
+    assert {place.picture: place.share for place in alone.where()} == {0: 1.0, 1: 0.0}

@@ -73,6 +73,7 @@ class Word:
     lit: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)  # [h, w] its peak is `share`
     grounding: Grounding | None = None  # whether it was seen or guessed, if that was measured
     geometry: AnyGeometry | None = field(default=None, repr=False)
+    parts: Floats | None = field(default=None, repr=False)  # [tokens, h, w] of which `lit` is the maximum
 
     @property
     def maps(self) -> tuple[Floats, ...]:
@@ -82,16 +83,20 @@ class Word:
     def where(self) -> list[Place]:
         """The share of the evidence in each picture and each slice of a clip, the largest first.
 
-        A picture counts the same whatever its number of cells, and as much as a slice.
+        A picture counts the same whatever its number of cells, and as much as a slice. The tokens of a word have shares
+        of their own, and each counts as much as it is strong: a plural's "s" is spelt wherever several of anything are.
         """
-        places: list[Place] = []
-        for at, (piece, map_) in enumerate(zip(self._pieces, self.maps, strict=True)):
-            means = map_.reshape(piece.slices, -1).sum(1) / max(int(piece.geometry.valid.sum()), 1)
+        parts = self.map[None] if self.parts is None else self.parts
+        pieces, means, places = self._pieces, [], list[Place]()
+        assert self.geometry is not None, "`_pieces` refuses that"
+        for at, (piece, maps) in enumerate(zip(pieces, split(self.geometry, parts), strict=True)):
+            own = maps.reshape(len(parts), piece.slices, -1).sum(2) / max(int(piece.geometry.valid.sum()), 1)
+            means.append(own)
             spans: list[tuple[float, float]] | list[tuple[None, None]] = piece.spans or [(None, None)]
-            places += [Place(at, float(mean), *span) for mean, span in zip(means, spans, strict=True)]
-        total = sum(place.share for place in places)
-        scaled = [replace(place, share=place.share / total if total > 0 else 0.0) for place in places]
-        return sorted(scaled, key=lambda place: -place.share)
+            places += [Place(at, 0.0, *span) for span in spans]
+        shares = _shares(np.concatenate(means, 1), parts.max((1, 2), initial=0.0))
+        found = [replace(place, share=float(share)) for place, share in zip(places, shares, strict=True)]
+        return sorted(found, key=lambda place: -place.share)
 
     @property
     def picture(self) -> int:
@@ -222,7 +227,8 @@ class WordMaps:
         share = strength / self.strongest
         map_ = np.asarray(merge_maps(self.maps[rows], subwords), np.float32)
         lit = np.asarray(self.evened[rows].max(0), np.float32)
-        return Word(text, tuple(tokens), map_, -1, strength, share, lit, geometry=self.geometry)
+        parts = self.evened[rows[:1] if subwords == "first" else rows]
+        return Word(text, tuple(tokens), map_, -1, strength, share, lit, geometry=self.geometry, parts=parts)
 
     def _ground(self, word: Word, content: bool) -> Grounding | None:
         if self.signals is None or word.tokens[0].kind == "prompt":
@@ -442,6 +448,13 @@ class WordMaps:
     def seen(self) -> float:
         """Share of the image the model was shown; below 1 where its preprocessing crops; of several, the mean."""
         return self.geometry.seen
+
+
+def _shares(amounts: Floats, strengths: Floats) -> Floats:
+    """Shares of places [P] of the amounts that tokens have there [T, P], each token as much as it is strong."""
+    totals = amounts.sum(1, keepdims=True)
+    votes = strengths[:, None] * np.divide(amounts, totals, out=np.zeros_like(amounts), where=totals > 0)
+    return np.asarray(votes.sum(0) / (votes.sum() or 1.0), np.float32)
 
 
 def bare_texts(words: Sequence[Word]) -> list[str]:

@@ -17,11 +17,10 @@ from ercr.datasets.tables import Parquet, Table, open_table
 from ercr.errors import InputError, nearest
 from ercr.files.plain import read_plain
 from ercr.image.addresses import is_address
-from ercr.image.clips import Clip
+from ercr.image.clips import Clip, is_video_name
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif")
 LISTS, LINES, TABLES = (".txt", ".lst", ".list"), (".jsonl", ".ndjson"), (".parquet",)
-VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")  # in a glob; folders are read for their pictures
 _IMAGE = ("image", "images", "picture", "photo", "img", "file", "file_name", "filename", "path", "url", "jpg", "png")
 _VIDEO = ("video", "videos", "clip")
 _PROMPT, _ANSWER, _ID = ("prompt", "question", "instruction"), ("answer", "response", "caption"), ("id", "image_id")
@@ -124,7 +123,7 @@ def open_source(where: str) -> Source:
         return _file(path)
     if glob.has_magic(where):
         found = sorted(name for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-        pictures = [name for name in found if name.lower().endswith((*PICTURES, *VIDEOS))]
+        pictures = [name for name in found if name.lower().endswith(PICTURES) or is_video_name(name)]
         if not pictures:
             raise InputError(f"No picture matches {where!r}: quote the pattern, and check its folder.")
         return Files(pictures, Path())

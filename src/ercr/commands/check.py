@@ -87,13 +87,12 @@ def check(
     if fail_below is not None and not 0 <= fail_below <= 1:
         raise InputError(f"--fail-below must lie between 0 and 1, not {fail_below}.")
     options: dict[str, Any] = {"method": method, "max_new_tokens": max_new_tokens}
-    image, names = one_of_many(images or []), images or []
+    names = images or []
     asks: dict[str, Any] = {"messages": messages, "turn": turn, "fps": fps, "num_frames": num_frames}
+    image = one_of_many(names, asks)
     if image is not None:
         if answer is not None:
             raise InputError("--answer is for one picture; many take answers from their list.")
-        if any(value is not None for value in asks.values()):
-            raise InputError("--messages, --turn, --fps and --num-frames are not for many pictures: omit them.")
         options |= {"prompt": prompt, "calibration": calibration, "device": device, "dtype": dtype}
         below = _many(image, out or [], model, as_json, fail_below, options)
     else:

@@ -113,14 +113,13 @@ def explain(
     """Explain what a model says about a picture, several, or a video; or about many pictures, into a folder of rows."""
     from ercr.methods import resolve
 
-    image, names = one_of_many(images or []), images or []
+    names = images or []
     asks: dict[str, Any] = {"messages": messages, "turn": turn, "fps": fps, "num_frames": num_frames}
+    image = one_of_many(names, asks)
     many = {"pages": pages, "maps": maps, "limit": limit, "shard": shard, "part_size": part_size}
     if image is not None:
         if word or instead or answer is not None:
             raise InputError("--word, --instead and --answer are for one picture; many take answers from their list.")
-        if any(value is not None for value in asks.values()):
-            raise InputError("--messages, --turn, --fps and --num-frames are not for many pictures: omit them.")
         from ercr.commands.album import explain_many
 
         options: dict[str, Any] = {"prompt": prompt, "method": method, "max_new_tokens": max_new_tokens, **many}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["methods", "ablation", "tokens", "faithfulness", "film"]
 _METHODS = {"methods": "attention,cam,tam,ercr", "tokens": "ercr", "faithfulness": "cam,tam,ercr", "film": "ercr"}
-CLIP_PROMPT = "What happens in this video?"  # of a drawn clip
 _ONE = ("tokens", "film")  # kinds that show one method
 
 
@@ -95,6 +94,8 @@ def figure(
         picture, named = _pictures(kind, images or [], seed, fps, num_frames)
     default = model_for_dataset("moving" if kind == "film" else "scenes") if not images else default_model()
     if kind == "film" and not images and prompt == PROMPT:
+        from ercr.datasets.moving import PROMPT as CLIP_PROMPT
+
         prompt = CLIP_PROMPT
     explainer = load_model(choose_model(model, default), device, dtype)
     with working("Explaining"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,13 +98,15 @@ def opened(name: str, fps: float | None = None, num_frames: int | None = None) -
     return Clip(path, fps, num_frames)
 
 
-def one_of_many(names: Sequence[str]) -> str | None:
-    """A name that stands for many pictures, each explained by itself; it must be the only one."""
+def one_of_many(names: Sequence[str], asks: Mapping[str, Any]) -> str | None:
+    """A name that stands for many pictures, each explained by itself; the only one, and asked nothing else."""
     from ercr.album.sources import is_source
 
     found = next((name for name in names if is_source(name)), None)
     if found is not None and len(names) > 1:
         raise InputError(f"{found} stands for many pictures, each explained by itself: give it alone.")
+    if found is not None and any(value is not None for value in asks.values()):
+        raise InputError("--messages, --turn, --fps and --num-frames are not for many pictures: omit them.")
     return found
 
 

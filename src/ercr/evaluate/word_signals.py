@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -45,7 +44,6 @@ METHODS = ("tam", "ercr")
 PICTURES = ("grey", "noise", "other")  # what is shown instead of the picture, beside nothing
 _NEAREST = 32  # visual tokens that GLSim compares with, at most a tenth of them
 _GLOBAL = 0.6  # weight of its global part
-_LEAST = 1e-30  # probability
 
 
 _SUMMED = ("log_probability", "effect_")  # a name of several words has the sum of theirs, else its first word's
@@ -67,7 +65,7 @@ class Read:
         if len(words) == 1:
             return own, signals[0]
         tokens = [token for word in words for token in word.tokens]
-        logs = [math.log(max(token.probability, _LEAST)) for token in tokens]
+        logs = [token.log_probability for token in tokens]
         whole = self.measured.word([token.row for token in tokens], logs, own.content)
         return whole, {
             name: sum(one[name] for one in signals) if name.startswith(_SUMMED) else value
@@ -192,7 +190,7 @@ def _read(
         at = [token.row - first for token in word.tokens]
         grounding = word.grounding
         assert grounding is not None, "every word of the answer was measured"
-        total = sum(math.log(max(token.probability, _LEAST)) for token in word.tokens)
+        total = sum(token.log_probability for token in word.tokens)
         lead = {name: float(column[at[0]]) for name, column in measured.values.items() if not name.startswith(WITHOUT)}
         signals = features(total, grounding.image_effect, lead)
         signals |= {f"effect.{kind}": total - float(column[at].sum()) for kind, column in effects.items()}

@@ -16,6 +16,7 @@ from ercr.render.labels import labels
 from ercr.words import Which, Word, WordMaps
 from ercr.words.function_words import contents
 from ercr.words.maps import merge_maps
+from ercr.words.places import place_shares
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Chosen:
     def map(self, explanation: WordMaps) -> Floats:
         """Its map by one explanation: the maximum over its tokens."""
         return np.asarray(merge_maps(explanation.maps[list(self.rows)], "max"), np.float32)
+
+    def shares(self, explanation: WordMaps) -> list[list[float]]:
+        """Its shares in each slice of each picture and clip, as `Word.shares` has them."""
+        return place_shares(explanation.geometry, explanation.evened[list(self.rows)])
 
 
 def checked(explanations: Sequence[WordMaps]) -> list[WordMaps]:

@@ -14,7 +14,6 @@ from ercr.figures.choice import Chosen, checked, choose, sentence
 from ercr.figures.legend import Legend, unseen
 from ercr.figures.panel import Scale, Shade, aspect, show_image, show_map
 from ercr.figures.sheet import BODY, FAINT, PAGE, SMALL, Sheet, check_width, drawing, line_height, measured, shortened
-from ercr.image.geometry import Floats
 from ercr.image.pieces import split
 from ercr.render.overlay import FAINTEST
 from ercr.render.shown import names
@@ -132,18 +131,10 @@ def _draw(
         sheet.text(plan.left[0] - 0.06, middle, text, BODY, ha="right", va="center", fontstyle="italic")
         maps = split(found.geometry, word.map(found))
         top = max(float(word.map(found).max(initial=0.0)), FAINTEST) if shade.scale == "peak" else 1.0
-        shares = _shares(found, maps)
+        shares = word.shares(found)
         for number, column in enumerate(columns):
             grid = found.pieces[column.piece].geometry.grid
             map_ = maps[column.piece].reshape(-1, *grid)[column.slice]
             axes = sheet.axes(*plan.place(row, number), f"{column.label}: {word.text}")
             corner = f"{100 * shares[column.piece][column.slice]:.0f} %"
             show_map(axes, column.alone, np.asarray(map_ / top, np.float32), Shade("value", shade.colormap), corner)
-
-
-def _shares(explanation: WordMaps, maps: Sequence[Floats]) -> list[list[float]]:
-    """The share of the evidence in each slice of each piece, as `Word.where` counts it."""
-    parts = zip(explanation.pieces, maps, strict=True)
-    means = [map_.reshape(p.slices, -1).sum(1) / max(int(p.geometry.valid.sum()), 1) for p, map_ in parts]
-    total = sum(float(mean.sum()) for mean in means) or 1.0
-    return [(mean / total).tolist() for mean in means]

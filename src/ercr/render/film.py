@@ -15,7 +15,6 @@ from PIL import Image, ImageDraw
 from ercr.errors import InputError
 from ercr.image.clips import LoadedClip
 from ercr.image.pieces import Piece
-from ercr.render.grids import shares
 from ercr.render.lettering import ACCENT, FAINT, INK, PAPER, font, sentence
 from ercr.render.overlay import Looks, abreast, is_any_warm, lit_piece
 from ercr.words.function_words import contents
@@ -131,19 +130,13 @@ def _sheet(
     top += answer.height + _MARGIN // 2
     for at in clips:
         assert word is not None
-        _curve(sheet, explanation.pieces[at], _of_piece(explanation, word, at), (_MARGIN, top, width), time)
+        _curve(sheet, explanation.pieces[at], word.shares[at], (_MARGIN, top, width), time)
         top += _CURVE + _SCALE + _MARGIN
     return sheet
 
 
 def _even(side: int) -> int:
     return side + side % 2  # codecs need it
-
-
-def _of_piece(explanation: WordMaps, word: Word, at: int) -> list[float]:
-    """The shares of a word's evidence in one piece's slices."""
-    before = sum(piece.slices for piece in explanation.pieces[:at])
-    return shares(word)[before : before + explanation.pieces[at].slices]
 
 
 def _curve(sheet: Image.Image, piece: Piece, parts: list[float], place: tuple[int, int, int], time: float) -> None:

@@ -12,7 +12,7 @@ from ercr.image.geometry import Floats, Geometry
 from ercr.image.pieces import AnyGeometry, Pieces, pieces_of, split
 
 if TYPE_CHECKING:
-    from ercr.words import Word, WordMaps
+    from ercr.words import WordMaps
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,6 @@ def places(explanation: WordMaps, step: int) -> dict[str, Any]:
     ]
     cells = sum(piece["slices"] * piece["grid"][0] * piece["grid"][1] for piece in pieces)
     return {"grid": [1, cells], "tokens": list(explanation.geometry.grid), "pieces": pieces}
-
-
-def shares(word: Word) -> list[float]:
-    """The share of a word's evidence in each picture and each slice of a clip, in their order."""
-    return [place.share for place in sorted(word.where(), key=lambda place: (place.picture, place.start or 0.0))]
 
 
 def _place(geometry: Geometry, step: int) -> dict[str, Any]:

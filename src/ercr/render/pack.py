@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from ercr.image.geometry import Floats
 from ercr.render.colormaps import cold, names, table
-from ercr.render.grids import coarsened, places, shares
+from ercr.render.grids import coarsened, places
 from ercr.render.labels import labels
 from ercr.render.shown import are_several, shown, turns
 from ercr.render.stages import stages
@@ -147,7 +148,9 @@ def _panel(explanation: WordMaps, words: tuple[Word, ...], step: int) -> dict[st
         "settings": {key: value for key, value in (provenance.get("settings") or {}).items() if value is not None},
         "versions": provenance.get("versions") or {},
         **places(explanation, step),
-        **({"where": [[_number(v) for v in shares(word)] for word in words]} if are_several(explanation) else {}),
+        **(
+            {"where": [[_number(v) for v in chain(*word.shares)] for word in words]} if are_several(explanation) else {}
+        ),
         "stages": [{"key": s.key, "label": s.label, "about": s.about} for s in steps],
         "shares": [[_number(float(m.max(initial=0.0))) for m in s.maps] for s in steps],
         "peaks": [[_number(float(p)) for p in peak] for peak in peaks],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from ercr.words.contrast import Alternatives, Contrast, contrast
 from ercr.words.function_words import contents
 from ercr.words.grounding import Grounding, Signals, joined
 from ercr.words.pieces import group
+from ercr.words.places import Place, place_shares, places
 from ercr.words.spots import Spot, spot
 
 Subwords = Literal["max", "mean", "first"]
@@ -49,15 +51,9 @@ class Token:
     probability: float
     candidates: tuple[Candidate, ...]
 
-
-@dataclass(frozen=True)
-class Place:
-    """A picture, or a part of a clip's time, and its share of a word's evidence."""
-
-    picture: int  # among the pictures and clips, from 0
-    share: float
-    start: float | None = None  # seconds, of a clip
-    stop: float | None = None
+    @property
+    def log_probability(self) -> float:
+        return math.log(max(self.probability, _LEAST))
 
 
 @dataclass(frozen=True)
@@ -70,41 +66,33 @@ class Word:
     index: int = -1  # among the words of its kind
     strength: float = 0.0  # highest value of the map before it was stretched, in the method's unit
     share: float = 0.0  # the strength as a share of what the strongest word of the answer reaches
-    lit: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)  # [h, w] its peak is `share`
     grounding: Grounding | None = None  # whether it was seen or guessed, if that was measured
     geometry: AnyGeometry | None = field(default=None, repr=False)
-    parts: Floats | None = field(default=None, repr=False)  # [tokens, h, w] of which `lit` is the maximum
+    parts: Floats | None = field(default=None, repr=False)  # [tokens, h, w] on the scale that all words share
 
     @property
     def maps(self) -> tuple[Floats, ...]:
         """The map of each picture [h, w] and clip [slices, h, w], on one scale."""
         return (self.map,) if self.geometry is None else tuple(split(self.geometry, self.map))
 
-    def where(self) -> list[Place]:
-        """The share of the evidence in each picture and each slice of a clip, the largest first.
+    @cached_property
+    def lit(self) -> Floats:
+        """The map [h, w] on the scale that all words of the answer share: its peak is `share`."""
+        return self.map if self.parts is None else np.asarray(self.parts.max(0), np.float32)
 
-        A picture counts the same whatever its number of cells, and as much as a slice. The tokens of a word have shares
-        of their own, and each counts as much as it is strong: a plural's "s" is spelt wherever several of anything are.
-        """
-        parts = self.map[None] if self.parts is None else self.parts
-        pieces, means, places = self._pieces, [], list[Place]()
-        assert self.geometry is not None, "`_pieces` refuses that"
-        for at, (piece, maps) in enumerate(zip(pieces, split(self.geometry, parts), strict=True)):
-            own = maps.reshape(len(parts), piece.slices, -1).sum(2) / max(int(piece.geometry.valid.sum()), 1)
-            means.append(own)
-            spans: list[tuple[float, float]] | list[tuple[None, None]] = piece.spans or [(None, None)]
-            places += [Place(at, 0.0, *span) for span in spans]
-        shares = _shares(np.concatenate(means, 1), parts.max((1, 2), initial=0.0))
-        found = [replace(place, share=float(share)) for place, share in zip(places, shares, strict=True)]
-        return sorted(found, key=lambda place: -place.share)
+    @cached_property
+    def shares(self) -> list[list[float]]:
+        """The share of the evidence in each slice of each picture and clip, in their order; a picture is one slice."""
+        return place_shares(self._whole, self.map[None] if self.parts is None else self.parts)
+
+    def where(self) -> list[Place]:
+        """The same as pictures and seconds, the largest share first."""
+        return places(self._whole, self.shares)
 
     @property
     def picture(self) -> int:
         """The picture or clip with most of the evidence."""
-        shares: dict[int, float] = {}
-        for place in self.where():
-            shares[place.picture] = shares.get(place.picture, 0.0) + place.share
-        return max(shares, key=lambda at: (shares[at], -at))
+        return int(np.argmax([sum(slices) for slices in self.shares]))
 
     def strongest_slice(self, picture: int) -> int:
         """The slice of a clip with most of the word's evidence; 0 for a picture."""
@@ -125,10 +113,14 @@ class Word:
         return spot(map_[best], piece.geometry, at, piece.times[best][0])
 
     @property
-    def _pieces(self) -> tuple[Piece, ...]:
+    def _whole(self) -> AnyGeometry:
         if self.geometry is None:
             raise InputError("This word knows no pictures: take it from an explanation.")
-        return pieces_of(self.geometry)
+        return self.geometry
+
+    @property
+    def _pieces(self) -> tuple[Piece, ...]:
+        return pieces_of(self._whole)
 
     @property
     def probability(self) -> float:
@@ -226,14 +218,12 @@ class WordMaps:
         strength = float(self.strengths[rows].max(initial=0.0))
         share = strength / self.strongest
         map_ = np.asarray(merge_maps(self.maps[rows], subwords), np.float32)
-        lit = np.asarray(self.evened[rows].max(0), np.float32)
-        parts = self.evened[rows[:1] if subwords == "first" else rows]
-        return Word(text, tuple(tokens), map_, -1, strength, share, lit, geometry=self.geometry, parts=parts)
+        return Word(text, tuple(tokens), map_, -1, strength, share, geometry=self.geometry, parts=self.evened[rows])
 
     def _ground(self, word: Word, content: bool) -> Grounding | None:
         if self.signals is None or word.tokens[0].kind == "prompt":
             return None
-        logs = [float(np.log(max(token.probability, _LEAST))) for token in word.tokens]
+        logs = [token.log_probability for token in word.tokens]
         return self.signals.word([token.row for token in word.tokens], logs, content)
 
     @cached_property
@@ -329,8 +319,8 @@ class WordMaps:
         share = strength / self.strongest
         map_ = self.alternatives.maps[row, column]
         faint = share / peak if (peak := float(map_.max(initial=0.0))) > 0 else 0.0
-        lit = np.asarray(map_ * faint, np.float32)
-        return Word(other.strip(), (token,), map_, -1, strength, share, lit, geometry=self.geometry)
+        parts = np.asarray(map_ * faint, np.float32)[None]
+        return Word(other.strip(), (token,), map_, -1, strength, share, geometry=self.geometry, parts=parts)
 
     def contrast(self, which: str | int, other: str, occurrence: int = 0) -> Contrast:
         """Why this word and not another one: the difference of their evidence at the word's place."""
@@ -448,13 +438,6 @@ class WordMaps:
     def seen(self) -> float:
         """Share of the image the model was shown; below 1 where its preprocessing crops; of several, the mean."""
         return self.geometry.seen
-
-
-def _shares(amounts: Floats, strengths: Floats) -> Floats:
-    """Shares of places [P] of the amounts that tokens have there [T, P], each token as much as it is strong."""
-    totals = amounts.sum(1, keepdims=True)
-    votes = strengths[:, None] * np.divide(amounts, totals, out=np.zeros_like(amounts), where=totals > 0)
-    return np.asarray(votes.sum(0) / (votes.sum() or 1.0), np.float32)
 
 
 def bare_texts(words: Sequence[Word]) -> list[str]:

@@ -24,7 +24,7 @@ from ercr.explaining.explainer import Explainer
 from ercr.explaining.media import asked, load, media
 from ercr.image.clips import Clip
 from ercr.methods.registry import resolve
-from ercr.models.base import Prepared
+from ercr.models.inputs import Prepared
 from ercr.trace.tokens import pad_token
 
 PROMPT = "What happens in this video?"

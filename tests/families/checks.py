@@ -17,9 +17,10 @@ import ercr
 from ercr.errors import ErcrError
 from ercr.image.geometry import Geometry
 from ercr.methods.registry import methods
-from ercr.models.base import Adapter, Prepared
+from ercr.models.base import Adapter
 from ercr.models.chat import as_messages
 from ercr.models.generic.owners import OwnValues
+from ercr.models.inputs import Prepared
 from ercr.models.registry import own_adapter
 from ercr.trace import Needs, TraceRequest, trace_samples
 from tests.families.registry import Family, save

@@ -249,6 +249,10 @@ def test_a_film_strip_has_a_panel_for_every_picture_and_part_of_a_clip():
         told = [axes.texts[0].get_text() for axes in every.axes if axes.get_label().endswith(f": {word}")]
         places = sorted(found.word(word).where(), key=lambda place: (place.picture, place.start or 0))
         assert told == [f"{100 * place.share:.0f} %" for place in places]
+    phrase = found.phrase(0, len(found.words))  # of several tokens, each as strong as it is
+    one = figures.film_strip(found, [phrase], frames=6)
+    told = [axes.texts[0].get_text() for axes in one.axes if ": " in axes.get_label()]
+    assert told == [f"{100 * share:.0f} %" for slices in phrase.shares for share in slices]
 
 
 def test_a_film_strip_has_one_scale_for_all_frames_of_a_word():

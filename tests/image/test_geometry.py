@@ -17,7 +17,7 @@ from scipy.ndimage import map_coordinates
 
 from ercr.image import geometry as geometry_module
 from ercr.image.geometry import Geometry, Panel, resample
-from ercr.models.base import paste_box
+from ercr.models.pasting import paste_box
 from tests import borders
 from tests.conftest import FAMILIES
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from ercr.image.on_device import DevicePicture
 from ercr.image.resampling import resize
-from ercr.models.base import paste
+from ercr.models.pasting import paste
 
 SIZES = [((40, 61), (77, 30)), ((97, 13), (11, 40)), ((64, 64), (1, 1)), ((1, 5), (9, 2)), ((120, 160), (84, 112))]
 

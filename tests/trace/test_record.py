@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ercr.errors import InputError
-from ercr.models.base import Prepared
 from ercr.models.chat import as_messages
+from ercr.models.inputs import Prepared
 from ercr.trace import Needs, TraceRequest, record, trace_samples
 from ercr.trace.speaking import Said
 from ercr.trace.tokens import cut_answer, pad_token

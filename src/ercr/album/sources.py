@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,9 @@ class Source(Sequence[Entry]):
 
     fingerprint: str
 
+    @abstractmethod
     def entry(self, index: int) -> Entry:
-        raise NotImplementedError
+        """Read one entry."""
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...

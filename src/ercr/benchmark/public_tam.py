@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ercr.models.base import Adapter, Prepared
+from ercr.models.base import Adapter
+from ercr.models.inputs import Prepared
 
 Floats = NDArray[np.float32]
 

@@ -26,7 +26,8 @@ from ercr.explaining.explainer import Explainer
 from ercr.explaining.grounding import Grounds, measure
 from ercr.explaining.together import run_all
 from ercr.methods.registry import resolve
-from ercr.models.base import Adapter, as_media
+from ercr.models.base import Adapter
+from ercr.models.inputs import as_media
 from ercr.trace import Needs, Trace, TraceRequest
 from ercr.trace.answers import Inside, answers_about, log_probabilities_behind
 from ercr.trace.lens import spelt

@@ -18,8 +18,9 @@ import torch
 
 from ercr.explaining.sizes import Sizes
 from ercr.image.gallery import Shown
-from ercr.models.base import Adapter, Prepared
+from ercr.models.base import Adapter
 from ercr.models.chat import Message
+from ercr.models.inputs import Prepared
 from ercr.trace import TraceRequest
 from ercr.trace.flow import Flow
 from ercr.trace.memory import free_memory, out_of_memory

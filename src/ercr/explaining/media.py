@@ -11,8 +11,8 @@ from ercr.image.clips import Clip, LoadedClip, Sampling, is_video_name
 from ercr.image.gallery import Gallery, Shown
 from ercr.image.images import ImageLike, LoadedImage, load_image
 from ercr.image.pieces import Pieces
-from ercr.models.base import Medium, Prepared
 from ercr.models.chat import Kind, Message, as_messages, given_in, up_to_turn
+from ercr.models.inputs import Medium, Prepared
 from ercr.zoo.defaults import PROMPT, VIDEO_PROMPT
 
 # a picture, a clip, several of them, or a conversation that holds its own

@@ -26,7 +26,7 @@ from ercr.methods.readout import (
 from ercr.methods.registry import register
 from ercr.methods.residual import residualise, weighted_context
 from ercr.methods.smoothing import rank_gaussian
-from ercr.models.base import ViewKind
+from ercr.models.inputs import ViewKind
 from ercr.trace import Needs, Trace
 
 

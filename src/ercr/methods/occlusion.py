@@ -21,7 +21,7 @@ from ercr.image.pieces import Piece, joined, pieces_of
 from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.methods.readout import stretched, valid_cells
 from ercr.methods.registry import register
-from ercr.models.base import Medium
+from ercr.models.inputs import Medium
 from ercr.trace import Needs, Trace
 
 _BLUR = 0.1  # standard deviation of the blur, as a share of the picture's longer side

@@ -22,7 +22,6 @@ from ercr.models.device_pictures import DeviceProcessor, on_device
 from ercr.models.family import Family
 from ercr.models.inputs import (
     Batch,
-    CompiledPasses,
     Inputs,
     Media,
     Medium,
@@ -33,25 +32,8 @@ from ercr.models.inputs import (
     joined_pixels,
     padded,
 )
-from ercr.models.pasting import mean_colour, paste, paste_box
 from ercr.models.replica import replica
 from ercr.models.uint8_pixels import Uint8Processor, every_value_image, normalise_uint8, table_is_enough, value_table
-
-__all__ = [
-    "Adapter",
-    "Batch",
-    "CompiledPasses",
-    "Inputs",
-    "Media",
-    "Medium",
-    "Picture",
-    "Prepared",
-    "ViewKind",
-    "as_media",
-    "mean_colour",
-    "paste",
-    "paste_box",
-]
 
 
 class Adapter(Family):

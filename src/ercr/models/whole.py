@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ercr.models.base import Adapter, Prepared
+from ercr.models.base import Adapter
+from ercr.models.inputs import Prepared
 
 
 def spoken(own: Adapter, prompt: Prepared, options: dict[str, Any]) -> Tensor:

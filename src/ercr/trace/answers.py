@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ercr.models.base import Adapter, Batch, Inputs, Prepared
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch, Inputs, Prepared
 from ercr.trace.attention import Backend, describe, repeat_heads, replace_attention
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import Needs, Trace, TraceRequest, View

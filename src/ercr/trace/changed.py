@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ercr.errors import InputError
 from ercr.image.clips import LoadedClip
-from ercr.models.base import Adapter, Media, Medium, Prepared, as_media
+from ercr.models.base import Adapter
+from ercr.models.inputs import Media, Medium, Prepared, as_media
 from ercr.trace.memory import in_halves
 from ercr.trace.scoring import log_probabilities
 

@@ -18,9 +18,10 @@ from torch import Tensor
 from ercr.errors import InputError
 from ercr.image.sending import sent
 from ercr.models import packed as kernels
-from ercr.models.base import Adapter, Batch
+from ercr.models.base import Adapter
 from ercr.models.fused import FusedDecoder, Packed, fused_decoder
 from ercr.models.fused import Slots as Places
+from ercr.models.inputs import Batch
 from ercr.models.packed import fit_tower
 from ercr.trace.cancel import check
 from ercr.trace.graphs import Graphs

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ercr.errors import InputError, ModelStateError
 from ercr.image.pieces import AnyGeometry
-from ercr.models.base import Media, Prepared, ViewKind
+from ercr.models.inputs import Media, Prepared, ViewKind
 
 if TYPE_CHECKING:
     from ercr.trace.changed import ChangedPictures

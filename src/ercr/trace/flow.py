@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.models.base import Adapter, CompiledPasses
+from ercr.models.base import Adapter
+from ercr.models.inputs import CompiledPasses
 from ercr.trace.cancel import cancellable
 from ercr.trace.compiled import Compiled
 from ercr.trace.data import Needs, TraceRequest, View

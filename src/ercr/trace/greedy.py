@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ercr.models.base import Adapter, Batch
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch
 
 Generation = dict[str, Any]  # options of the model's `generate`
 _PLAIN_OPTIONS = frozenset(

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ercr.image.sending import sent
-from ercr.models.base import Adapter, Batch, CompiledPasses, Media, Prepared, ViewKind
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch, CompiledPasses, Media, Prepared, ViewKind
 from ercr.trace.changed import ChangedPictures
 from ercr.trace.data import Needs, TextRows, Trace, TraceRequest, View, refuse_image_tokens
 from ercr.trace.greedy import Generation, GreedyDecoder, answer_tokens, end_tokens, is_plain_greedy

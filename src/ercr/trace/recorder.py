@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ercr.errors import ModelStateError
-from ercr.models.base import Adapter, Prepared, ViewKind
+from ercr.models.base import Adapter
+from ercr.models.inputs import Prepared, ViewKind
 from ercr.trace.cancel import cancellable
 from ercr.trace.data import checked_layer
 from ercr.trace.tokens import pad_token

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ercr.errors import InputError, UnsupportedModel
-from ercr.models.base import Adapter, Inputs, Prepared
+from ercr.models.base import Adapter
 from ercr.models.decoder import norm_before_attention, norm_before_mlp
+from ercr.models.inputs import Inputs, Prepared
 from ercr.models.quantised import packed_shape, unpack
 from ercr.trace.attention import Attention, Backend, describe, observe, repeat_heads, replace_attention
 from ercr.trace.cancel import cancellable, check, checked_backward

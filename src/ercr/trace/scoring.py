@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ercr.models.base import Adapter, Prepared
+from ercr.models.base import Adapter
+from ercr.models.inputs import Prepared
 from ercr.models.whole import logits_before
 from ercr.trace.cancel import cancellable
 from ercr.trace.ranked import own_log_probabilities

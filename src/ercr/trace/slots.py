@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
-from ercr.models.base import Adapter, Batch
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch
 
 
 class Slots(Protocol):

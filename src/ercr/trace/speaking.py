@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ercr.errors import InputError
 from ercr.image.sending import sent
-from ercr.models.base import Adapter, Batch
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch
 from ercr.trace.cancel import check
 from ercr.trace.graphs import CaptureFailed, Graph, Graphs
 from ercr.trace.greedy import greedy_token

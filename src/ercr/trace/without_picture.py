@@ -18,7 +18,8 @@ from torch import Tensor
 from ercr.errors import Cancelled, InputError
 from ercr.image.clips import LoadedClip
 from ercr.image.pieces import pieces_of
-from ercr.models.base import Adapter, Medium, Prepared, as_media
+from ercr.models.base import Adapter
+from ercr.models.inputs import Medium, Prepared, as_media
 from ercr.models.whole import logits_before
 from ercr.trace.answers import log_probabilities_behind, without_features
 from ercr.trace.cancel import cancellable

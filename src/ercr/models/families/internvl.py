@@ -15,7 +15,9 @@ from ercr.image.clips import LoadedClip
 from ercr.image.facts import Facts
 from ercr.image.geometry import Exact, Geometry, Panel
 from ercr.image.pieces import Piece
-from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
+from ercr.models.base import Adapter
+from ercr.models.inputs import ViewKind
+from ercr.models.pasting import mean_colour, paste, paste_box
 from ercr.models.registry import register
 
 _FRAMES = 8  # that are taken of a clip if nothing else is said

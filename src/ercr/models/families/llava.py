@@ -12,7 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.image.geometry import STRAIGHT, Exact, Geometry, Panel
-from ercr.models.base import Adapter, ViewKind, mean_colour, paste, paste_box
+from ercr.models.base import Adapter
+from ercr.models.inputs import ViewKind
+from ercr.models.pasting import mean_colour, paste, paste_box
 from ercr.models.registry import register
 
 Size = tuple[int, int]  # height, width

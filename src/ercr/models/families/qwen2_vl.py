@@ -21,7 +21,8 @@ from ercr.image.facts import Facts
 from ercr.image.geometry import Geometry, Panel
 from ercr.image.pieces import Piece, pieces_of
 from ercr.image.sending import sent
-from ercr.models.base import Adapter, Batch, Picture, Prepared, ViewKind
+from ercr.models.base import Adapter
+from ercr.models.inputs import Batch, Picture, Prepared, ViewKind
 from ercr.models.packed import packs
 from ercr.models.registry import register
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.image.clips import LoadedClip
-from ercr.models.base import Medium
+from ercr.models.inputs import Medium
 
 _LOW, _HIGH = 16, 239  # darkest and lightest value of a ramp, so that a resize may overshoot
 _GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly

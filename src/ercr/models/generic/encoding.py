@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ercr.errors import CheckpointError, ErcrError, InputError, UnsupportedModel
 from ercr.image.clips import LoadedClip
-from ercr.models.base import Media, as_media
 from ercr.models.chat import Message, as_messages, needs_special_tokens, positions_in, prompt_alone, render_text
+from ercr.models.inputs import Media, as_media
 
 _NOT_FOR_THE_MODEL = ("labels", "offset_mapping", "text_replacement_offsets", "video_metadata")
 _CONTEXT = 12  # characters of the template around a text that help to find it

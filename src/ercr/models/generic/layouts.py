@@ -22,13 +22,13 @@ from torch import Tensor
 from ercr.errors import ErcrError, ImageError, InputError, UnsupportedModel
 from ercr.image.clips import LoadedClip
 from ercr.image.pieces import AnyGeometry
-from ercr.models.base import Media, Medium, as_media
 from ercr.models.generic.cells import Placement, place, seen
 from ercr.models.generic.charts import coordinates, float_leaves, frame_size, readings
 from ercr.models.generic.encoding import Encoded, Encoder
 from ercr.models.generic.fallback import place_by_shape
 from ercr.models.generic.owners import Owners
 from ercr.models.generic.several import place_pieces
+from ercr.models.inputs import Media, Medium, as_media
 
 _SMALL = (320, 240)  # width and height of a small picture
 _LARGE = 2**22  # numbers of a large one

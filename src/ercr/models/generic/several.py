@@ -16,10 +16,10 @@ from ercr.errors import UnsupportedModel
 from ercr.image.clips import LoadedClip
 from ercr.image.geometry import Geometry
 from ercr.image.pieces import Piece, together
-from ercr.models.base import Medium
 from ercr.models.generic.cells import Placement, Seen, place, pooled, seen
 from ercr.models.generic.charts import Readings, frame_size
 from ercr.models.generic.owners import Owners, Resampled
+from ercr.models.inputs import Medium
 
 _SAME = 0.25  # frames that a token's numbers may lie beside a whole frame
 _BESIDE = 0.4  # cells that the measurements of two slices may differ

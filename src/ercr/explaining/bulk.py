@@ -29,8 +29,9 @@ from ercr.trace.record import SampleRun
 Item = TypeVar("Item")
 Given = TypeVar("Given", contravariant=True)
 Result = TypeVar("Result")
-# starts the last steps of samples that have ended; what it returns waits for them and gives the results
-Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Sequence[Result]]]
+# notes that samples have ended; what it returns starts their last steps, and what that returns waits for the results
+Wait = Callable[[], Sequence[Result]]
+Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Wait[Result]]]
 _MOST_THREADS = 8  # that prepare pictures; more of them would hinder each other
 _SMALL = 2**14  # numbers that are not worth a copy to pinned memory
 _CHOICE = 3  # passes' worth of samples from which those of a pass are chosen
@@ -181,7 +182,8 @@ class _Work(Generic[Item, Result]):
         self._waiting: list[Waiting] = []
         self._inside: dict[int, Ready] = {}
         self._ended: list[tuple[int, Ready, SampleRun]] = []
-        self._later: deque[tuple[list[int], Callable[[], Sequence[Result]]]] = deque()
+        self._over: deque[tuple[list[int], Callable[[], Wait[Result]]]] = deque()  # whose last steps have not started
+        self._later: deque[tuple[list[int], Wait[Result]]] = deque()  # whose last steps have
         self._flow: Flow | None = None
         self._rows = 1  # of the flow
 
@@ -190,15 +192,17 @@ class _Work(Generic[Item, Result]):
             yield from self._ahead.lost()
             if self._room():
                 self._begin()
-                # while the device reads prompts, the host finishes what ended before and prepares what comes next
-                yield from self._found()
-                self._refill()
+            # while the device reads prompts, the host finishes what ended before and prepares what comes next
+            yield from self._found()
+            self._start_last()
+            self._refill()
             # between two passes over prompts everybody speaks a little, so that answers end one pass after another
             self._advance()
             if len(self._ended) >= self._sizes.chunk or not self._inside:
                 self._close_off()
         yield from self._ahead.lost()
         self._close_off()
+        self._start_last()
         yield from self._found()
 
     def close(self) -> None:
@@ -265,12 +269,18 @@ class _Work(Generic[Item, Result]):
         self._sizes.smaller((count + 1) // 2)
 
     def _close_off(self) -> None:
-        """Start the last steps of all samples that have ended."""
+        """Note all samples that have ended."""
         if not self._ended:
             return
         indices, pairs = [index for index, _, _ in self._ended], [(ready, run) for _, ready, run in self._ended]
         self._ended = []
-        self._later.append((indices, self._finish(pairs)))
+        self._over.append((indices, self._finish(pairs)))
+
+    def _start_last(self) -> None:
+        """Start the last steps of what has ended; on a GPU they do not wait for passes that began since then."""
+        while self._over:
+            indices, start = self._over.popleft()
+            self._later.append((indices, start()))
 
     def _found(self) -> Iterator[tuple[int, Result]]:
         while self._later:

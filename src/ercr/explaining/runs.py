@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.bulk import Lost, Ready, in_batches, in_flow, ready_to_copy
+from ercr.explaining.bulk import Lost, Ready, Wait, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
@@ -25,6 +25,7 @@ from ercr.image.gallery import Shown
 from ercr.methods.base import Method, Settings
 from ercr.models.base import Adapter
 from ercr.models.chat import Message
+from ercr.models.inputs import Picture
 from ercr.trace import Needs, Trace, TraceRequest, trace_samples
 from ercr.trace.flow import Flow, flows, packs
 from ercr.trace.grad_mode import each_without_gradients, without_gradients
@@ -57,6 +58,7 @@ class Opened:
     wanted: Asked
     loaded: Shown
     turn: int | None
+    waiting: Sequence[Picture] | None = None  # the same in memory from which a device copies it
 
 
 class Runs:
@@ -91,7 +93,7 @@ class Runs:
         wanted, loaded = given.wanted, given.loaded
         adapter = self.adapter.for_bulk if ahead else self.adapter
         host = media(loaded)
-        shown = adapter.uploaded(host)
+        shown = adapter.uploaded(host if given.waiting is None or not ahead else given.waiting)
         prepared = adapter.prepare(shown, wanted.messages, cells)
         refuse_long(prepared, getattr(adapter.config.get_text_config(), "max_position_embeddings", None))
         request = TraceRequest(host, prepared, self._answer(answer if given.turn is None else wanted.answer))
@@ -284,30 +286,35 @@ class Runs:
 
     def _finish(
         self, batch: Sequence[tuple[Ready, SampleRun]], resolved: Sequence[Chosen], options: Generation, extras: Extras
-    ) -> Callable[[], list[list[Explanation]]]:
-        """Start the methods on runs that have ended; the result waits for them.
+    ) -> Callable[[], Wait[list[Explanation]]]:
+        """How to start the methods on runs that have ended; what that returns waits for their results.
 
         On a GPU they run beside the passes over the next pictures, in a stream of their own.
         """
         groups = _groups(resolved, extras)
         alone = Beside(self.adapter.device, len(groups) == 1)
-        with alone.stream():
-            ready = [one for one, _ in batch]
-            traces = assemble(self.adapter, [run for _, run in batch], groups[0][0])
-            jobs = self._jobs(ready, traces, groups, resolved, options, extras)
 
-        def results() -> list[list[Explanation]]:
+        def start() -> Wait[list[Explanation]]:
             with alone.stream():
-                return self._described(jobs, len(ready), len(resolved))
+                ready = [one for one, _ in batch]
+                traces = assemble(self.adapter, [run for _, run in batch], groups[0][0])
+                jobs = self._jobs(ready, traces, groups, resolved, options, extras)
 
-        return results
+            def results() -> list[list[Explanation]]:
+                with alone.stream():
+                    return self._described(jobs, len(ready), len(resolved))
+
+            return results
+
+        return start
 
 
 class Prepare:
     """How the pictures of a bulk run become ready.
 
-    Threads open pictures. If the CPU resizes them, threads do that, too; on a device it is a few launches each, for
-    which the thread that runs the model need not fight with others over the interpreter.
+    Threads open pictures. If the CPU resizes them, threads do that, too; else they put them where the device can copy
+    them from, and the rest is a few launches, for which the thread that runs the model need not fight with others over
+    the interpreter.
     """
 
     def __init__(self, runs: Runs, cells: bool, needs: Sequence[Needs]) -> None:
@@ -318,7 +325,10 @@ class Prepare:
         image, prompt, answer = job
         opened = self._runs.opened(image, prompt)
         opened.loaded.sha256()  # cached here, so that it is not computed while the device waits
-        return (opened, answer) if self._on_device else self._runs.made(opened, answer, self._cells, self._needs)
+        if not self._on_device:
+            return self._runs.made(opened, answer, self._cells, self._needs)
+        waiting = self._runs.adapter.for_bulk.waiting(media(opened.loaded))
+        return replace(opened, waiting=waiting), answer
 
     def finish(self, loaded: tuple[Opened, Answer | None] | Ready) -> Ready:
         return loaded if isinstance(loaded, Ready) else self._runs.made(*loaded, self._cells, self._needs)
@@ -341,7 +351,10 @@ def as_job(item: Any, prompt: str | Sequence[Message]) -> Job:
 
 
 class Beside:
-    """A stream of the device beside the one that reads pictures, or nothing of the kind where it is not `wanted`."""
+    """A stream of the device beside the one that reads pictures, or nothing of the kind where it is not `wanted`.
+
+    It waits for what was started before it was made, and for nothing that is started later.
+    """
 
     def __init__(self, device: torch.device, wanted: bool) -> None:
         self._stream = torch.cuda.Stream(device) if wanted and device.type == "cuda" else None  # type: ignore[no-untyped-call]

@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.image.resampling import FILTERS, resize
-from ercr.image.sending import sent
 
 
 class DevicePicture:
@@ -27,7 +26,17 @@ class DevicePicture:
     @classmethod
     def of(cls, image: Image.Image, device: torch.device) -> DevicePicture:
         """A copy of a picture, in one transfer that is not waited for."""
-        return cls(sent(torch.from_numpy(np.array(image)), device).permute(2, 0, 1).contiguous())
+        return cls.waiting(image, device).to(device)
+
+    @classmethod
+    def waiting(cls, image: Image.Image, device: torch.device) -> DevicePicture:
+        """A picture in memory from which the device can copy it; threads may do this."""
+        pixels = torch.from_numpy(np.array(image))
+        return cls((pixels.pin_memory() if device.type == "cuda" else pixels).permute(2, 0, 1))
+
+    def to(self, device: torch.device) -> DevicePicture:
+        """A copy on the device, which is not waited for."""
+        return DevicePicture(self.pixels.to(device, non_blocking=True).contiguous())
 
     @property
     def width(self) -> int:

@@ -22,6 +22,7 @@ Backend = Literal["pillow", "torch"]
 Size = tuple[int, int]  # height, width
 _PILLOW_BITS = 22
 _TORCH_LIMIT = 2**15
+_LARGE = 2**19  # numbers of a matrix that is not worth keeping: 4 MiB
 
 
 def _cubic(x: Tensor) -> Tensor:
@@ -85,30 +86,35 @@ def _torch_bits(largest: float) -> int:
     return bits
 
 
-@lru_cache(maxsize=4096)
-def _on(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, Tensor, int]:
+def _matrix(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> Tensor:
+    """The weights as a matrix [new, old], in units of what one pixel counts; a large one is made for each use."""
+    make = _kept if old * new <= _LARGE else _made
+    return make(old, new, resample, backend, device)
+
+
+def _made(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> Tensor:
     found, places, bits = weights(old, new, resample, backend)
-    return sent(found, device), sent(places, device), bits
+    # a power of two changes no digit of the products, and their sums stay exact
+    found, places = sent(found * 2.0**-bits, device), sent(places, device)
+    return found.new_zeros(new, old).scatter_add_(1, places, found)
 
 
-def _matrix(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, int]:
-    """The weights as a matrix [new, old]; made for each use, as it is mostly zeros and would fill the memory."""
-    found, places, bits = _on(old, new, resample, backend, device)
-    return found.new_zeros(new, old).scatter_add_(1, places, found), bits
+_kept = lru_cache(maxsize=64)(_made)
 
 
 def resize(pixels: Tensor, size: Size, resample: int, backend: Backend) -> Tensor:
     """Pixels [..., H, W] in 8 bits at another size (height, width), with the numbers of the given library."""
     height, width = pixels.shape[-2:]
+    if (height, width) == tuple(size):
+        return pixels
+    found = pixels.double()
     if width != size[1]:
-        across, bits = _matrix(width, size[1], resample, backend, pixels.device)
-        pixels = _rounded(pixels.double() @ across.T, bits)
+        found = _rounded(found @ _matrix(width, size[1], resample, backend, pixels.device).T)
     if height != size[0]:
-        down, bits = _matrix(height, size[0], resample, backend, pixels.device)
-        pixels = _rounded(down @ pixels.double(), bits)
-    return pixels
+        found = _rounded(_matrix(height, size[0], resample, backend, pixels.device) @ found)
+    return found.to(torch.uint8)
 
 
-def _rounded(sums: Tensor, bits: int) -> Tensor:
-    rounded: Tensor = ((sums + 2 ** (bits - 1)) * 2.0**-bits).floor()
-    return rounded.clamp(0, 255).to(torch.uint8)
+def _rounded(sums: Tensor) -> Tensor:
+    """Halves are rounded up, and what is no value of 8 bits is clipped."""
+    return sums.add_(0.5).clamp_(0, 255).floor_()

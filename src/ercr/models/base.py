@@ -238,16 +238,23 @@ class Adapter(Family):
     def takes_device_pictures(self) -> bool:
         return isinstance(self.image_processor, DeviceProcessor)
 
-    def uploaded(self, media: Sequence[Medium]) -> Sequence[Picture]:
+    def uploaded(self, media: Sequence[Picture]) -> Sequence[Picture]:
         """Pictures on the device if the adapter takes them there; clips stay where they are."""
-        return [self._uploaded(medium) if isinstance(medium, Image.Image) else medium for medium in media]
+        return [medium if isinstance(medium, LoadedClip) else self._uploaded(medium) for medium in media]
+
+    def waiting(self, media: Sequence[Medium]) -> Sequence[Picture]:
+        """Pictures in memory from which they can be `uploaded` without waiting; clips stay as they are."""
+        return [DevicePicture.waiting(m, self.device) if isinstance(m, Image.Image) else m for m in media]
 
     def frames(self, clip: LoadedClip) -> list[Picture]:
         """The frames of a clip as the image processor takes them."""
         return [self._uploaded(frame) for frame in clip.frames]
 
-    def _uploaded(self, image: Image.Image) -> Picture:
-        return DevicePicture.of(image, self.device) if self.takes_device_pictures else image
+    def _uploaded(self, image: Picture) -> Picture:
+        if not self.takes_device_pictures:
+            return image
+        known = isinstance(image, DevicePicture)
+        return image.to(self.device) if known else DevicePicture.of(image, self.device)
 
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings [B, L, d] in which image features replace the image tokens."""

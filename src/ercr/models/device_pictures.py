@@ -1,13 +1,17 @@
 """Pictures prepared on the model's device by the checkpoint's own processor, with the numbers that it gives on the CPU.
 
 The processors of torchvision's kind take tensors of any device. Only their resizing rounds differently there, so that
-is replaced by one with the CPU's very numbers. Whether all of it does what the CPU does is tried once, with pictures of
-several sizes, and else the CPU prepares the pictures.
+is replaced by one with the CPU's very numbers. What a processor does with a picture depends on its size alone, and most
+of its time goes into finding that out. So the sizes that it resizes to are remembered, and pictures of a known size are
+resized and laid out in a few launches. Whether all of it does what the CPU does is tried once, with pictures of several
+sizes, and else the CPU prepares the pictures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 _TRIALS = ((640, 427), (97, 331), (500, 375))  # width and height of pictures that are prepared in both ways
 _SCALES = (0.5, 0.75)  # of views
 _EXACT = {"BILINEAR": 2, "BICUBIC": 3, 2: 2, 3: 3}  # filters whose numbers on the CPU are known
+_PLANS = 2**14  # sizes of pictures that are remembered
+Size = tuple[int, int]  # height, width
+LayOut = Callable[[Sequence[Tensor]], Tensor]  # resized pictures [3, H, W] as the tower takes them
 
 
 class _Wanted(Exception):
@@ -46,24 +53,62 @@ class _Shape(Tensor):
         return super().__torch_function__(function, types, given, named)  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a processor does with pictures of certain sizes."""
+
+    steps: tuple[tuple[Size, int], ...]  # sizes that the one picture is resized to, with the filter; none: as it is
+    beside: dict[str, Any]  # what comes out beside the pixels
+
+    def resized(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [resize(pixels[0], *step, "torch") for step in self.steps] or pixels
+
+
 class DeviceProcessor:
     """Wraps an image processor: pictures on a device come out as 8-bit pixels there; the rest is the wrapped one's."""
 
-    def __init__(self, processor: Any) -> None:
-        self._processor = _with_exact_resize(processor)
+    def __init__(self, processor: Any, lay_out: LayOut | None) -> None:
+        self._processor, self._lay_out = _with_exact_resize(processor), lay_out
+        self._plans: dict[Hashable, _Plan | None] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
 
-    def __call__(self, *, images: list[DevicePicture], **options: Any) -> dict[str, Tensor]:
+    def __call__(self, *, images: list[DevicePicture], **options: Any) -> dict[str, Any]:
         given = [image.pixels for image in images]
-        return dict(self._processor(images=given, **options, do_rescale=False, do_normalize=False))
+        key = (tuple(image.size for image in images), repr(sorted(options.items())))
+        plan = self._plans.get(key)
+        if plan is not None and self._lay_out is not None:
+            return {"pixel_values": self._lay_out(plan.resized(given)), **plan.beside}
+        own = copy(self._processor)
+        own.steps = []
+        found = dict(own(images=given, **options, do_rescale=False, do_normalize=False))
+        if self._lay_out is not None and key not in self._plans:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            self._plans[key] = self._plan(images, own.steps, found)
+        return found
+
+    def _plan(self, images: Sequence[DevicePicture], steps: Sequence[Any], found: dict[str, Any]) -> _Plan | None:
+        """How to do the same again, or None where that is not known."""
+        assert self._lay_out is not None
+        own = (images[0].height, images[0].width)
+        kept = [(size, filter) for shape, size, filter in steps if shape == own]
+        if any(shape != size for shape, size, _ in steps if shape != own) or (kept and len(images) > 1):
+            return None  # something that was already changed is resized
+        beside = {name: value for name, value in found.items() if name != "pixel_values"}
+        plan = _Plan(tuple(kept), beside)
+        sizes = [size for size, _ in kept] or [(image.height, image.width) for image in images]
+        shape = self._lay_out([torch.empty((3, *size), dtype=torch.uint8, device="meta") for size in sizes]).shape
+        pixels = found["pixel_values"]
+        return plan if pixels.dtype == torch.uint8 and pixels.shape == shape else None
 
 
 def _with_exact_resize(processor: Any) -> Any:
     """A copy of the processor whose resizing has the CPU's numbers."""
     own = copy(processor)
     own.__class__ = _exact(processor.__class__)
+    own.steps = []
     return own
 
 
@@ -74,15 +119,19 @@ def _exact(kind: type) -> Any:
     class ExactResize(TorchvisionBackend):  # type: ignore[misc]
         """Stands between a processor's class and torchvision's: what the processor resizes is resized here."""
 
+        steps: list[tuple[Size, Size, int]]  # what was resized, from which size to which, with which filter
+
         def resize(self, image: Tensor, size: Any, resample: Any = None, antialias: bool = True, **more: Any) -> Tensor:
             name = getattr(resample, "name", resample)
             if image.dtype != torch.uint8 or name not in _EXACT or not antialias:
                 raise ValueError("The processor resizes in a way that is not known.")
+            own = wanted = (int(image.shape[-2]), int(image.shape[-1]))
             try:
                 super().resize(_Shape(torch.empty(image.shape, dtype=torch.uint8, device="meta")), size, resample)
-            except _Wanted as found:  # the size that the processor's own rules ask for
-                return resize(image, found.size, _EXACT[name], "torch")
-            return image  # it has that size already
+            except _Wanted as found:  # the size that the processor's own rules ask for; nothing, if it is that already
+                wanted = found.size
+            self.steps.append((own, wanted, _EXACT[name]))
+            return resize(image, wanted, _EXACT[name], "torch")
 
     return type(f"{kind.__name__}OnDevice", (kind, ExactResize), {})
 
@@ -93,8 +142,9 @@ def on_device(adapter: Adapter) -> Adapter | None:
         return None
     other = copy(adapter)
     try:
-        other.image_processor = DeviceProcessor(adapter.image_processor)
-        same = all(_same(adapter.on_cpu_in_8_bits, other, size) for size in _TRIALS)
+        other.image_processor = DeviceProcessor(adapter.image_processor, adapter.laid_out)
+        # twice, because a size is prepared in another way when it comes again
+        same = all(_same(adapter.on_cpu_in_8_bits, other, size) for size in (*_TRIALS, *_TRIALS))
     except Exception:  # whatever a processor of another kind raises, the CPU can prepare its pictures
         return None
     return other if same else None

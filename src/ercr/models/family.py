@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -56,6 +56,9 @@ class Family(ModelParts, ABC):
         self, image: Picture, anchor: Geometry, scale: float, kind: ViewKind
     ) -> tuple[dict[str, Tensor], Geometry]:
         """The same for the image shown at another scale."""
+
+    # how 8-bit pictures [3, H, W], resized by the processor, become its pixel values; None where only it knows that
+    laid_out: ClassVar[Callable[[Any, Sequence[Tensor]], Tensor] | None] = None
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -100,6 +100,12 @@ class Llava(Adapter):
         pixels = torch.as_tensor(self.image_processor(images=[image], return_tensors="pt", **options)["pixel_values"])
         canvas = (int(pixels.shape[-2]), int(pixels.shape[-1]))
         return {"pixel_values": pixels}, self._geometry(image, canvas, self._box(image, canvas, edge))
+
+    def laid_out(self, shown: Sequence[Tensor]) -> Tensor:
+        """The middle of the picture [1, 3, edge, edge]."""
+        [picture] = shown
+        top, left = ((side - self._edge) // 2 for side in picture.shape[1:])
+        return picture[None, :, top : top + self._edge, left : left + self._edge]
 
     def _geometry(self, image: Image.Image, canvas: Size, box: Exact) -> Geometry:
         lean = getattr(self.model.model.vision_tower, "lean", None)

@@ -88,6 +88,15 @@ class Qwen2VL(Adapter):
         pixels = {"pixel_values": batch["pixel_values"], "image_grid_thw": batch["image_grid_thw"]}
         return pixels, self._geometry(original, batch["image_grid_thw"][0])
 
+    def laid_out(self, shown: Sequence[Tensor]) -> Tensor:
+        """Patches [n, 3 * frames * p * p] of a picture, cell by cell; a picture counts as two equal frames."""
+        [picture] = shown
+        side, merge = int(self.image_processor.patch_size), self._merge
+        rows, columns = (length // (merge * side) for length in picture.shape[1:])
+        parts = picture.reshape(3, rows, merge, side, columns, merge, side).permute(1, 4, 2, 5, 0, 3, 6)
+        frames = parts[:, :, :, :, :, None].expand(-1, -1, -1, -1, -1, self._frames_in_token, -1, -1)
+        return frames.reshape(-1, 3 * self._frames_in_token * side**2)
+
     def _geometry(self, original: tuple[int, int], patches: Tensor) -> Geometry:
         (width, height), (_, rows, columns) = original, (int(n) for n in patches)
         panel = Panel((rows // self._merge, columns // self._merge), (0.0, 0.0, float(width), float(height)))

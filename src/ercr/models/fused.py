@@ -1,9 +1,8 @@
-"""A decoder of the usual kind in plain torch, for compile=True: the model's own weights, in few and large kernels.
+"""A decoder of the usual kind in plain functions: the model's own weights, in few and large kernels.
 
-A block is cut at its attention. What lies between the attentions of two blocks is one function, which torch.compile
-fuses, and the same compiled function serves all blocks. (Compiled as modules, blocks differ by their number, which
-makes torch compile each of them anew.) Tokens of all samples stand in one row, so nothing is padded: attention gets
-their edges. Keys and values lie in slots of equal length, one for each sample that is being answered.
+What lies between two matrix products is one kernel on a GPU (`models/kernels.py`), and plain torch elsewhere. Tokens of
+all samples stand in one row, so nothing is padded: attention gets their edges. Keys and values lie in slots of equal
+length, one for each sample that is being answered.
 
 `fused_decoder` returns None where a model's blocks are of another kind or compute anything else.
 """
@@ -12,20 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import count
-from types import FunctionType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ercr.models.packed import attend_packed, has_flash
+from ercr.models.packed import TOLERANCE, attend_packed, has_flash
+from ercr.models.steps import steps_for
 
 Linear = tuple[Tensor, Tensor | None]  # weight and bias
-# norm; query, key and value, or all three in one; norms of heads
-Heads = tuple[Tensor, tuple[Linear, ...], Tensor | None, Tensor | None]
+# norm; query, key and value, or all three in one; norms of queries and keys
+Heads = tuple[Tensor, tuple[Linear, ...], tuple[Tensor, Tensor] | None]
 Tail = tuple[Linear, Tensor, Tensor, Tensor, Tensor]  # output of attention; norm; gate, up and down of the MLP
 Cache = tuple[Tensor, Tensor]  # keys and values of a block
 _PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -33,8 +30,6 @@ _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _NORMS = {"q_norm", "k_norm"}
 _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _SILU = ("SiLU", "SiLUActivation")
-_NUMBERS = count()
-_TOLERANCE = 0.05  # of the largest number of a state: rounding in half precision stays below, another equation does not
 
 
 class Slots:
@@ -46,7 +41,6 @@ class Slots:
         self.caches: list[Cache] = [
             (like.new_zeros(rows * length + 1, *shape), like.new_zeros(rows * length + 1, *shape)) for _ in range(depth)
         ]
-        _any_number(*(part for pair in self.caches for part in pair))
         self.first = torch.arange(rows, device=like.device) * length  # where each slot begins
         self.edges = torch.arange(rows + 1, device=like.device, dtype=torch.int32)
         self.bounds = self.edges * length
@@ -96,7 +90,7 @@ class Packed:
 
 
 class FusedDecoder:
-    """The blocks and the final norm of a decoder; `compiled` ones are fused by torch.compile."""
+    """The blocks and the final norm of a decoder."""
 
     def __init__(self, decoder: Any, blocks: Sequence[Any], norm: Any) -> None:
         self.heads = [_heads(block) for block in blocks]
@@ -105,14 +99,13 @@ class FusedDecoder:
         attention = blocks[0].self_attn
         self.width, self.scale = int(attention.head_dim), float(attention.scaling)
         self.rotary = decoder.rotary_emb
-        self.compiled = False
-        self.groups = len(self.heads[0][1][0][0]) // len(self.heads[0][1][1][0])  # heads of queries per head of keys
-        self.shared = len(self.heads[0][1][1][0]) // self.width  # heads of keys and values
+        self.steps = steps_for(self.norm)
+        # heads of queries, and of keys and values
+        self.own, self.shared = (len(weight) // self.width for weight, _ in self.heads[0][1][:2])
 
-    def compile(self) -> None:
-        """Fuse what lies between attentions; queries, keys and values become one product, with copied weights."""
-        self.compiled = True
-        self.heads = [(norm, (_joined(parts),), query, key) for norm, parts, query, key in self.heads]
+    def join(self) -> None:
+        """Make queries, keys and values one product, with copied weights."""
+        self.heads = [(norm, (_joined(parts),), norms) for norm, parts, norms in self.heads]
 
     def slots(self, rows: int, length: int) -> Slots:
         return Slots(len(self.heads), rows, length, (self.shared, self.width), self.norm)
@@ -126,7 +119,7 @@ class FusedDecoder:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return attend_packed(query, key, value, packed.edges, packed.lengths, self.scale, causal=True)
 
-        return self._run(embeds, positions, attend, "prompt", into)
+        return self._run(embeds, positions, attend, into)
 
     @torch.no_grad()
     def step(self, embeds: Tensor, positions: Tensor, slots: Slots, at: Tensor) -> Tensor:
@@ -136,7 +129,7 @@ class FusedDecoder:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return slots.attend(layer, query, at, seen, self.scale)
 
-        return self._run(embeds, positions, attend, "step", (slots, slots.first[: len(at)] + at))
+        return self._run(embeds, positions, attend, (slots, slots.first[: len(at)] + at))
 
     def axes(self, positions: Tensor) -> Tensor:
         """Positions [1 or 3, T] as the rotary module takes them: some take three axes, equal ones for text."""
@@ -145,25 +138,30 @@ class FusedDecoder:
         return positions[:1]
 
     def _run(
-        self, x: Tensor, positions: Tensor, attend: Callable[..., Tensor], kind: str, into: tuple[Slots, Tensor] | None
+        self, x: Tensor, positions: Tensor, attend: Callable[..., Tensor], into: tuple[Slots, Tensor] | None
     ) -> Tensor:
-        parts = _compiled(kind) if self.compiled else _PLAIN
+        steps, eps, more = self.steps, self.eps, None
         cos, sin = (table[0, :, None] for table in self.rotary(x, positions))
         caches: Sequence[Cache | None] = [None] * len(self.heads) if into is None else into[0].caches
         to = None if into is None else into[1]
-        shape = (self.groups, self.width)
-        _any_number(x, cos, sin, to)
-        query, key, value = parts.first(x, self.heads[0], caches[0], to, cos, sin, self.eps, *shape)
-        for layer, (tail, heads) in enumerate(zip(self.tails, self.heads[1:], strict=False)):
-            seen = attend(layer, query, key, value)
-            _any_number(seen, x)
-            x, query, key, value = parts.between(
-                seen, x, tail, heads, caches[layer + 1], to, cos, sin, self.eps, *shape
-            )
-        seen = attend(len(self.tails) - 1, query, key, value)
-        _any_number(seen, x)
-        states: Tensor = parts.last(seen, x, self.tails[-1], self.norm, self.eps)
+        with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+            for layer, ((norm, parts, norms), tail) in enumerate(zip(self.heads, self.tails, strict=True)):
+                out, middle, gate, up, down = tail
+                x, y = steps.add_norm(x, more, norm, eps)
+                q, k, v = self._projected(y, parts)
+                q, k = steps.turn(q, k, v, cos, sin, norms, eps, caches[layer], to)
+                x, y = steps.add_norm(x, F.linear(attend(layer, q, k, v), *out), middle, eps)
+                more = F.linear(steps.gated(F.linear(y, gate), F.linear(y, up)), down)
+            states: Tensor = steps.add_norm(x, more, self.norm, eps)[1]
         return states
+
+    def _projected(self, x: Tensor, parts: Sequence[Linear]) -> list[Tensor]:
+        """Queries, keys and values [T, heads, width]."""
+        found: Sequence[Tensor] = [F.linear(x, *part) for part in parts]
+        if len(found) == 1:
+            own, shared = self.own * self.width, self.shared * self.width
+            found = torch.split(found[0], [own, shared, shared], dim=-1)
+        return [part.view(len(x), -1, self.width) for part in found]
 
 
 def fused_decoder(adapter: Any) -> FusedDecoder | None:
@@ -209,14 +207,14 @@ def _agrees(adapter: Any, found: FusedDecoder) -> bool:
         ours = found.read(embeds[0], found.axes(places), packed)
     except (RuntimeError, ValueError, TypeError):
         return False
-    return bool((own - ours).abs().max() <= _TOLERANCE * own.abs().max())
+    return bool((own - ours).abs().max() <= TOLERANCE * own.abs().max())
 
 
 def _heads(block: Any) -> Heads:
     own = block.self_attn
-    query_norm, key_norm = (getattr(getattr(own, name, None), "weight", None) for name in ("q_norm", "k_norm"))
     parts = tuple((part.weight, part.bias) for part in (own.q_proj, own.k_proj, own.v_proj))
-    return block.input_layernorm.weight, parts, query_norm, key_norm
+    norms = (own.q_norm.weight, own.k_norm.weight) if hasattr(own, "q_norm") else None
+    return block.input_layernorm.weight, parts, norms
 
 
 def _joined(parts: Sequence[Linear]) -> Linear:
@@ -232,95 +230,3 @@ def _tail(block: Any) -> Tail:
     out, mlp = block.self_attn.o_proj, block.mlp
     parts = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
     return ((out.weight, out.bias), block.post_attention_layernorm.weight, *parts)
-
-
-# what is compiled: functions of states and one block's weights
-
-
-def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return weight * wide.to(x.dtype)
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
-
-
-def _first(
-    x: Tensor,
-    heads: Heads,
-    cache: Cache | None,
-    to: Tensor | None,
-    cos: Tensor,
-    sin: Tensor,
-    eps: float,
-    groups: int,
-    width: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [T, heads, width] of a block, which also go `to` places of its cache."""
-    norm, parts, query_norm, key_norm = heads
-    x = _norm(x, norm, eps)
-    found = [F.linear(x, *part) for part in parts]
-    if len(found) == 1:
-        shared = found[0].shape[-1] // (groups + 2)
-        found = list(torch.split(found[0], [groups * shared, shared, shared], dim=-1))
-    q, k, v = (part.reshape(len(x), -1, width) for part in found)
-    q = q if query_norm is None else _norm(q, query_norm, eps)
-    k = k if key_norm is None else _norm(k, key_norm, eps)
-    q, k = _turned(q, cos, sin), _turned(k, cos, sin)
-    if cache is not None:
-        cache[0][to], cache[1][to] = k, v
-    return q, k, v
-
-
-def _after(seen: Tensor, x: Tensor, tail: Tail, eps: float) -> Tensor:
-    """The states after a block, from what its attention saw and the states before it."""
-    out, norm, gate, up, down = tail
-    x = x + F.linear(seen, *out)
-    y = _norm(x, norm, eps)
-    return x + F.linear(F.silu(F.linear(y, gate)) * F.linear(y, up), down)
-
-
-def _between(
-    seen: Tensor, x: Tensor, tail: Tail, heads: Heads, cache: Cache | None, to: Tensor | None, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The rest of a block, and the beginning of the next one."""
-    x = _after(seen, x, tail, rest[2])
-    return (x, *_first(x, heads, cache, to, *rest))
-
-
-def _last(seen: Tensor, x: Tensor, tail: Tail, norm: Tensor, eps: float) -> Tensor:
-    return _norm(_after(seen, x, tail, eps), norm, eps)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The three functions that a pass is made of, compiled or not."""
-
-    first: Callable[..., Any]
-    between: Callable[..., Any]
-    last: Callable[..., Any]
-
-
-_PLAIN = Parts(_first, _between, _last)
-
-
-@cache
-def _compiled(kind: str) -> Parts:
-    """The functions for one kind of pass."""
-    return Parts(*(torch.compile(_own(function)) for function in (_first, _between, _last)))
-
-
-def _own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with code of its own: torch counts how often a piece of code is compiled."""
-    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_NUMBERS)}")
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-
-
-def _any_number(*states: Tensor | None) -> None:
-    """Let compiled code take any number of tokens."""
-    for tensor in states:
-        if tensor is not None:
-            torch._dynamo.maybe_mark_dynamic(tensor, 0)

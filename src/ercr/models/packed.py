@@ -16,7 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ercr.models.steps import steps_for
+
 _NAME = "ercr_flash_packed"  # transformers passes the edges of pictures only to functions with "flash" in their names
+TOLERANCE = 0.05  # of the largest number of a state: rounding in half precision stays below, another equation does not
 _FEWEST_BLOCKS = 4  # a shorter list of modules is not what a tower computes with
 
 
@@ -68,8 +71,17 @@ def fit_tower(tower: nn.Module, half: bool, fuse: bool) -> None:
     attention = [module for block in blocks for module in block.modules() if hasattr(module, "is_causal")]
     if half and hasattr(tower, "patch_embed") and all(hasattr(module, "qkv") for module in attention):
         _pack(tower)
+        if not fuse:
+            _turn_at_once(attention)
+    for module in tower.modules():
+        if half and type(module) is nn.Conv2d and _is_product(module):
+            vars(module)["forward"] = partial(_product, module)
     for block in blocks if fuse else ():
         block.compile(dynamic=True)
+    steps = steps_for(next(tower.parameters()))
+    for module in tower.modules():
+        if not fuse and type(module).__name__ == "QuickGELUActivation" and hasattr(steps, "quick_gelu"):
+            vars(module)["forward"] = steps.quick_gelu
 
 
 def packs(tower: nn.Module) -> bool:
@@ -90,10 +102,65 @@ def _pack(tower: Any) -> None:
     tower.patch_embed.forward = partial(_patches, tower.patch_embed)
 
 
+def _turn_at_once(modules: Sequence[Any]) -> None:
+    """Let attention modules turn queries and keys in one kernel, if that gives what they give."""
+    if _turns_alike(modules[0]):
+        for module in modules:
+            module.forward = partial(_attend_turned, module, steps_for(module.qkv.weight))
+
+
+def _attend_turned(
+    module: Any,
+    steps: Any,
+    hidden_states: Tensor,
+    cu_seqlens: Tensor,
+    position_embeddings: tuple[Tensor, Tensor],
+    max_seqlen: int,
+    **_: Any,
+) -> Tensor:
+    """What an attention module of a tower does with all its pictures [T, d]."""
+    query, key, value = module.qkv(hidden_states).view(len(hidden_states), 3, module.num_heads, -1).unbind(1)
+    query, key = steps.turn(query, key, value, *position_embeddings, None, 0.0, None, None)
+    return module.proj(flash(query, key, value, cu_seqlens, max_seqlen, module.scaling, causal=False).flatten(1))  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def _turns_alike(module: Any) -> bool:
+    """Whether both give the same for a few made-up states: classes may share names and not equations."""
+    like = module.qkv.weight
+    made = torch.Generator().manual_seed(0)
+    states = torch.randn(12, like.shape[1], generator=made).to(like)
+    angles = torch.randn(12, like.shape[0] // (3 * module.num_heads), generator=made).to(like.device)
+    edges = torch.tensor([0, 5, 12], dtype=torch.int32, device=like.device)
+    given: dict[str, Any] = {"cu_seqlens": edges, "position_embeddings": (angles.cos(), angles.sin()), "max_seqlen": 7}
+    try:
+        with torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
+            own, ours = module(states, **given), _attend_turned(module, steps_for(like), states, **given)
+    except (RuntimeError, ValueError, TypeError, AttributeError):
+        return False
+    return bool((own - ours).abs().max() <= TOLERANCE * own.abs().max())
+
+
 def _patches(module: Any, hidden_states: Tensor) -> Tensor:
     """The patch convolution as one matrix product, which is equivalent because patches do not overlap, and faster."""
     weight, bias = module.proj.weight, module.proj.bias
     return F.linear(hidden_states.to(weight.dtype), weight.flatten(1), bias)
+
+
+def _is_product(module: nn.Conv2d) -> bool:
+    """Whether a convolution's windows do not overlap and cover every pixel."""
+    plain = module.groups == 1 and set(module.dilation) == {1} and module.padding in ((0, 0), "valid")
+    return plain and module.kernel_size == module.stride
+
+
+def _product(module: nn.Conv2d, pictures: Tensor) -> Tensor:
+    """Such a convolution of pictures [B, c, H, W] as one matrix product, which is faster for large batches."""
+    (count, channels), (high, wide) = pictures.shape[:2], module.kernel_size
+    rows, columns = pictures.shape[2] // high, pictures.shape[3] // wide
+    windows = pictures[:, :, : rows * high, : columns * wide].reshape(count, channels, rows, high, columns, wide)
+    flat = windows.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels * high * wide)
+    found = F.linear(flat.to(module.weight.dtype), module.weight.flatten(1), module.bias)
+    return found.view(count, rows, columns, -1).permute(0, 3, 1, 2)
 
 
 def _blocks(tower: nn.Module) -> list[Any] | None:

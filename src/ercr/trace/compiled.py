@@ -57,7 +57,7 @@ class Compiled:
 
     def _compile(self) -> None:
         if self._decoder is not None:
-            self._decoder.compile()
+            self._decoder.join()
             return
         for module in self._adapter.language_model.modules():
             if type(module).__name__.endswith(_COMPILED_MODULES):

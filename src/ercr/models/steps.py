@@ -1,0 +1,65 @@
+"""What lies between a decoder's matrix products, in torch; `models/kernels.py` has the same as one kernel each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def steps_for(like: Tensor) -> Any:
+    """The module with these functions for states like these: kernels on a GPU, where there is Triton."""
+    import sys
+
+    if like.is_cuda:
+        try:
+            from ercr.models import kernels
+        except ImportError:  # torch for Windows comes without Triton
+            pass
+        else:
+            return kernels
+    return sys.modules[__name__]
+
+
+def add_norm(x: Tensor, more: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The sum of both [T, d], and its RMS norm."""
+    total = x if more is None else x + more
+    return total, _norm(total, weight, eps)
+
+
+def turn(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    cache: tuple[Tensor, Tensor] | None,
+    to: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys [T, heads, d] turned by their positions; keys and values also go `to` places of the cache."""
+    if norms is not None:
+        q, k = _norm(q, norms[0], eps), _norm(k, norms[1], eps)
+    q, k = _turned(q, cos, sin), _turned(k, cos, sin)
+    if cache is not None:
+        cache[0][to], cache[1][to] = k, v
+    return q, k
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """SiLU of the gate, times the other."""
+    return F.silu(gate) * up
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * wide.to(x.dtype)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left, right = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat((-right, left), dim=-1) * sin).to(x.dtype)

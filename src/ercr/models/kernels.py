@@ -129,6 +129,7 @@ def turn(
         KEEPS=cache is not None,
         HALF=triton.next_power_of_2(width // 2),
         HEADS=_HEADS,
+        enable_fp_fusion=False,  # a fused multiplication and addition would not round the product
     )
     return turned, kept
 

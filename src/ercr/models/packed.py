@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ercr.models.steps import steps_for
 
 _NAME = "ercr_flash_packed"  # transformers passes the edges of pictures only to functions with "flash" in their names
-TOLERANCE = 0.05  # of the largest number of a state: rounding in half precision stays below, another equation does not
+_TOLERANCE = 0.05  # of the largest number of a state: rounding in half precision stays below, another equation does not
 _FEWEST_BLOCKS = 4  # a shorter list of modules is not what a tower computes with
 
 
@@ -138,7 +138,7 @@ def _turns_alike(module: Any) -> bool:
             own, ours = module(states, **given), _attend_turned(module, steps_for(like), states, **given)
     except (RuntimeError, ValueError, TypeError, AttributeError):
         return False
-    return bool((own - ours).abs().max() <= TOLERANCE * own.abs().max())
+    return bool((own - ours).abs().max() <= _TOLERANCE * own.abs().max())
 
 
 def _patches(module: Any, hidden_states: Tensor) -> Tensor:

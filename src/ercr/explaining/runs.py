@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,10 @@ from ercr.explaining.media import Asked, MediaLike, asked, load, media, refuse_l
 from ercr.explaining.sizes import BatchSize, Sizes
 from ercr.explaining.together import run_all
 from ercr.explanation import Explanation
+from ercr.image.clips import LoadedClip
 from ercr.image.gallery import Shown
+from ercr.image.images import LoadedImage
+from ercr.image.on_device import DevicePicture
 from ercr.methods.base import Method, Settings
 from ercr.models.base import Adapter
 from ercr.models.chat import Message
@@ -324,11 +328,18 @@ class Prepare:
     def load(self, job: Job) -> tuple[Opened, Answer | None] | Ready:
         image, prompt, answer = job
         opened = self._runs.opened(image, prompt)
+        if self._on_device:
+            opened = replace(opened, waiting=[self._waiting(item) for item in opened.loaded.items])
         opened.loaded.sha256()  # cached here, so that it is not computed while the device waits
-        if not self._on_device:
-            return self._runs.made(opened, answer, self._cells, self._needs)
-        waiting = self._runs.adapter.for_bulk.waiting(media(opened.loaded))
-        return replace(opened, waiting=waiting), answer
+        return (opened, answer) if self._on_device else self._runs.made(opened, answer, self._cells, self._needs)
+
+    def _waiting(self, item: LoadedImage | LoadedClip) -> Picture:
+        """A picture in memory from which the device can copy it; its hash is made of the same copy."""
+        if isinstance(item, LoadedClip):
+            return item
+        pixels = np.array(item.rgb)
+        item.sha256(pixels)
+        return DevicePicture.waiting(pixels, self._runs.adapter.device)
 
     def finish(self, loaded: tuple[Opened, Answer | None] | Ready) -> Ready:
         return loaded if isinstance(loaded, Ready) else self._runs.made(*loaded, self._cells, self._needs)

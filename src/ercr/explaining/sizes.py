@@ -37,6 +37,8 @@ class Sizes:
         self._adapter, self._device = adapter, adapter.device
         self._trial = size == "auto" and self._device.type == "cuda"
         self._rows: int | None = None
+        # samples of the next pass: each is twice as large as the one before, so that the device need not wait long
+        self._next: int | None = 2 * _TRIAL if self._trial else None
         self.size = _TRIAL if self._trial else _ON_CPU if size == "auto" else int(size)
 
     def run(self, function: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
@@ -49,7 +51,8 @@ class Sizes:
         if self._trial:
             return self.size
         most = self._rows or self.size
-        return max(1, min(self.size, max(-(-most // _PARTS), min(most, _FEW))))
+        whole = max(1, min(self.size, max(-(-most // _PARTS), min(most, _FEW))))
+        return whole if self._next is None else min(whole, self._next)
 
     def rows(self, length: int) -> int:
         """How many samples are answered at the same time, if their prompts have about this length."""
@@ -60,6 +63,8 @@ class Sizes:
     def measured(self, function: Callable[[], Result], count: int) -> Result:
         """The result of a pass over `count` samples; the memory of the first pass decides how large the others are."""
         if not self._trial:
+            if self._next is not None:
+                self._next *= 2
             return function()
         torch.cuda.reset_peak_memory_stats(self._device)
         before = torch.cuda.memory_allocated(self._device)

@@ -13,6 +13,7 @@ from ercr.methods.base import Evidence, Method, Result, Settings
 from ercr.trace import TextRows, Trace
 
 _ENTRIES = 2**26  # entries of the tables of ranks in memory at once
+_FEW = 2  # traces that are as fast one by one as vectorised
 _OPTIONAL = ("alpha", "beta", "relevance", "size")
 
 
@@ -39,7 +40,8 @@ def run_all(method: Method, settings: Settings, traces: Sequence[Trace]) -> list
         groups.setdefault(alike if shared and on_gpu else index, []).append(index)
     for members in groups.values():
         chosen = [traces[index] for index in members]
-        found = mapped(method, settings, chosen) if len(chosen) > 1 else [run(method, settings, chosen[0])]
+        many = len(chosen) > _FEW
+        found = mapped(method, settings, chosen) if many else [run(method, settings, trace) for trace in chosen]
         results.update(zip(members, found, strict=True))
     return [results[index] for index in range(len(traces))]
 

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,13 @@ class LoadedImage:
         """The picture as a list, as several pictures have one."""
         return (self,)
 
-    def sha256(self) -> str:
-        """Hash of size and pixels, the same for every file format that stores them."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> str:
-        header = f"{self.rgb.width}x{self.rgb.height}:".encode()
-        return hashlib.sha256(header + self.rgb.tobytes()).hexdigest()
+    def sha256(self, pixels: NDArray[np.uint8] | None = None) -> str:
+        """Hash of size and pixels, the same for every file format that stores them; `pixels` if they are at hand."""
+        if "_hash" not in vars(self):
+            found = hashlib.sha256(f"{self.rgb.width}x{self.rgb.height}:".encode())
+            found.update(self.rgb.tobytes() if pixels is None else pixels.data)
+            vars(self)["_hash"] = found.hexdigest()
+        return str(vars(self)["_hash"])
 
     def to_bytes(self) -> bytes:
         """The file's own bytes, or a lossless PNG of an image that never was a file."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -26,13 +27,13 @@ class DevicePicture:
     @classmethod
     def of(cls, image: Image.Image, device: torch.device) -> DevicePicture:
         """A copy of a picture, in one transfer that is not waited for."""
-        return cls.waiting(image, device).to(device)
+        return cls.waiting(np.array(image), device).to(device)
 
     @classmethod
-    def waiting(cls, image: Image.Image, device: torch.device) -> DevicePicture:
-        """A picture in memory from which the device can copy it; threads may do this."""
-        pixels = torch.from_numpy(np.array(image))
-        return cls((pixels.pin_memory() if device.type == "cuda" else pixels).permute(2, 0, 1))
+    def waiting(cls, pixels: NDArray[np.uint8], device: torch.device) -> DevicePicture:
+        """A picture [H, W, 3] in memory from which the device can copy it; threads may do this."""
+        found = torch.from_numpy(pixels)
+        return cls((found.pin_memory() if device.type == "cuda" else found).permute(2, 0, 1))
 
     def to(self, device: torch.device) -> DevicePicture:
         """A copy on the device, which is not waited for."""

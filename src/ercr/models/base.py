@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ercr.errors import CheckpointError, InputError
@@ -241,10 +240,6 @@ class Adapter(Family):
     def uploaded(self, media: Sequence[Picture]) -> Sequence[Picture]:
         """Pictures on the device if the adapter takes them there; clips stay where they are."""
         return [medium if isinstance(medium, LoadedClip) else self._uploaded(medium) for medium in media]
-
-    def waiting(self, media: Sequence[Medium]) -> Sequence[Picture]:
-        """Pictures in memory from which they can be `uploaded` without waiting; clips stay as they are."""
-        return [DevicePicture.waiting(m, self.device) if isinstance(m, Image.Image) else m for m in media]
 
     def frames(self, clip: LoadedClip) -> list[Picture]:
         """The frames of a clip as the image processor takes them."""

@@ -63,12 +63,12 @@ class Slots:
         k, v = (self._by_slot(part)[:rows].transpose(1, 2) for part in (keys, values))
         return F.scaled_dot_product_attention(query[:, :, None], k, v, shown, scale=scale, enable_gqa=True).flatten(1)
 
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy some slots over others."""
         for keys_and_values in self.caches:
             for part in keys_and_values:
                 slots = self._by_slot(part)
-                slots[target] = slots[source]
+                slots[targets] = slots[sources]
 
     def take(self, smaller: Slots) -> None:
         """Copy the places of slots with fewer of them."""
@@ -205,7 +205,8 @@ def _agrees(adapter: Any) -> bool:
     try:
         decoder = _two_blocks(adapter)
         blocks, norm = blocks_of(decoder), final_norm_of(decoder)
-        embeds = torch.randn(1, 12, len(norm.weight), generator=torch.Generator().manual_seed(0)).to(norm.weight)
+        weight: Any = norm.weight
+        embeds = torch.randn(1, 12, len(weight), generator=torch.Generator().manual_seed(0)).to(weight)
         places = torch.arange(12, device=embeds.device)[None]
         own = decoder(inputs_embeds=embeds, position_ids=places, use_cache=False).last_hidden_state[0]
         found = FusedDecoder(decoder, list(blocks), norm)

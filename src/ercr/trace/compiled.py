@@ -147,8 +147,8 @@ class FusedSlots:
         turned = self._decoder.axes(positions[:, 0][None])
         return self._decoder.step(embeds[:, 0], turned, self._places, at)[:, None]
 
-    def move(self, source: int, target: int) -> None:
-        self._places.move(source, target)
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        self._places.move(sources, targets)
 
     def grown(self, length: int) -> FusedSlots:
         larger = FusedSlots(self._passes, self._own, self._decoder, self.rows, length, self._graphs)

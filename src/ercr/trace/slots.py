@@ -28,8 +28,8 @@ class Slots(Protocol):
     def step(self, embeds: Tensor, positions: Tensor, at: Tensor, used: int) -> Tensor:
         """Final states [n, 1, d] of a new token in each of the first n slots; `at` [n] are its places."""
 
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy some slots over others."""
 
     def grown(self, length: int) -> Slots:
         """The same slots with more places."""
@@ -82,9 +82,9 @@ class ModuleSlots(Cache):  # type: ignore[misc]
             found.append(buffer[:rows, :, : self._used])
         return found[0], found[1]
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, sources: Tensor, targets: Tensor) -> None:
         for buffer in (*self._keys, *self._values):
-            buffer[target] = buffer[source]
+            buffer[targets] = buffer[sources]
 
     def grown(self, length: int) -> ModuleSlots:
         larger = ModuleSlots(self.own, self.rows, length)

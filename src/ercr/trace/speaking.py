@@ -268,11 +268,13 @@ class Speaking:
         movers = [row for row in range(kept, len(self._speakers)) if row not in set(over)]
         buffers = (self._token, self._position, self._at, self._count, self._ended, self._tokens, self._states)
         assert self._slots is not None
-        for source, target in zip(movers, holes, strict=True):
-            self._slots.move(source, target)
+        if movers:
+            sources, targets = (sent(torch.tensor(rows), self._at.device) for rows in (movers, holes))
+            self._slots.move(sources, targets)
             for buffer in buffers:
-                buffer[target] = buffer[source]
-            self._speakers[target] = self._speakers[source]
+                buffer[targets] = buffer[sources]
+            for source, target in zip(movers, holes, strict=True):
+                self._speakers[target] = self._speakers[source]
         del self._speakers[kept:]
         self._at[kept:] = 0
         self._count[kept:] = 0

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--modes", default="eager,compiled")
+    parser.add_argument("--turns", type=int, default=5, help="how often rows without batches are measured")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--memory", type=int, default=0, help="pictures over which the level of memory is measured")
     parser.add_argument("--bulk-only", action="store_true")
@@ -69,6 +70,7 @@ def main() -> None:
     for mode in arguments.modes.split(","):
         if mode == "compiled":
             adapter.compiled = Compiled(adapter)
+            attempt(keep, "first picture, compiled", lambda: bench.one_by_one(found[:1]))
         new = found[-arguments.new :][: None if mode == "compiled" else _EAGER]
         for name, measure in rows(bench, mode, same, new, alone=not arguments.bulk_only):
             attempt(keep, name, measure)
@@ -129,7 +131,7 @@ def _alone(bench: Photographs, arguments: Any, keep: Callable[[str, Any], None])
         public = Public(arguments.tam, bench)
         calls[_PUBLIC] = lambda: public(image)
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(6):
+    for turn in range(arguments.turns + 1):
         for name, call in calls.items():
             seconds, _ = bench._timed(call)
             if turn:

@@ -7,6 +7,7 @@ same call gives the same numbers. Results come as soon as they are there; `order
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Wait[Resul
 _MOST_THREADS = 8  # that prepare pictures; more of them would hinder each other
 _SMALL = 2**14  # numbers that are not worth a copy to pinned memory
 _CHOICE = 3  # passes' worth of samples from which those of a pass are chosen
+_GROUPS = 4  # in which the samples of a pass may be finished
 _WASTE = 1.15  # tokens of a pass with its padding, at most so many times those without
 
 
@@ -198,7 +200,7 @@ class _Work(Generic[Item, Result]):
             self._refill()
             # between two passes over prompts everybody speaks a little, so that answers end one pass after another
             self._advance()
-            if len(self._ended) >= self._sizes.chunk or not self._inside:
+            if len(self._ended) >= max(1, self._sizes.chunk // _GROUPS) or not self._inside:
                 self._close_off()
         yield from self._ahead.lost()
         self._close_off()
@@ -316,6 +318,22 @@ def take_alike(waiting: list[Waiting], count: int, waste: float | None) -> list[
     taken = sorted((waiting[at] for at in chosen), key=lambda one: one[0])
     waiting[:] = [one for at, one in enumerate(waiting) if at not in chosen]
     return taken
+
+
+def few_collections(results: Iterable[Result]) -> Iterator[Result]:
+    """Results as they come; meanwhile Python's collector leaves alone what existed before.
+
+    Otherwise it looks through all objects of torch and transformers every few dozen explanations, for which everything
+    waits: half a second each time.
+    """
+    ours = gc.get_freeze_count() == 0
+    if ours:
+        gc.freeze()
+    try:
+        yield from results
+    finally:
+        if ours:
+            gc.unfreeze()
 
 
 def ordered(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:

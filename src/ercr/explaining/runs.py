@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ercr.errors import InputError
-from ercr.explaining.bulk import Lost, Ready, Wait, in_batches, in_flow, ready_to_copy
+from ercr.explaining.bulk import Lost, Ready, Wait, few_collections, in_batches, in_flow, ready_to_copy
 from ercr.explaining.candidates import can_compare, compare, wanted_tokens
 from ercr.explaining.describe import Candidates, Explained, Measured, describe
 from ercr.explaining.grounding import Grounds, measure
@@ -286,7 +286,7 @@ class Runs:
             )
         else:
             found = in_batches(jobs, prepare, lambda batch: self.explain(batch, resolved, options, extras), sizes, keep)
-        return each_without_gradients(found)
+        return each_without_gradients(few_collections(found))
 
     def _finish(
         self, batch: Sequence[tuple[Ready, SampleRun]], resolved: Sequence[Chosen], options: Generation, extras: Extras

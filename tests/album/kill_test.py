@@ -26,7 +26,6 @@ from typing import Any
 from PIL import Image
 
 from ercr.commands.cli import main as command
-from tests.evaluate.test_cluster import workers_of
 
 _PATIENCE = 900  # seconds
 _ENDS_WITH_PARENT = 1  # of prctl
@@ -127,6 +126,8 @@ def kill(words: list[str], folder: Path, kills: int) -> int:
 
 def kill_worker(words: list[str], folder: Path) -> int:
     """Kill one of Ray's workers as soon as a part is there."""
+    from tests.evaluate.test_cluster import workers_of
+
     process = begin(words)
     while process.is_alive() and parts(folder) < 1:
         time.sleep(0.05)

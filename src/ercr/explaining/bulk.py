@@ -109,6 +109,11 @@ class Ahead(Generic[Item]):
             self._start(count - len(found) + ahead)
         return found
 
+    @property
+    def left(self) -> int | None:
+        """How many items have not been taken, if that is known."""
+        return None if self._more else len(self._pending)
+
     def lost(self) -> list[tuple[int, Lost]]:
         """What was set aside since the last call."""
         found, self._lost = self._lost, []
@@ -233,10 +238,17 @@ class _Work(Generic[Item, Result]):
         wanted = (1 if self._waste is None else _CHOICE) * chunk
         if len(self._waiting) < wanted:
             self._waiting += self._ahead.take(wanted - len(self._waiting), chunk)
+        left = self._ahead.left
+        if left and left <= chunk // _GROUPS:  # too few for a pass of their own
+            self._waiting += self._ahead.take(left, 0)
 
     def _begin(self) -> None:
         assert self._flow is not None
-        batch = dict(take_alike(self._waiting, min(self._sizes.chunk, self._flow.free), self._waste))
+        count = self._sizes.chunk
+        rest = len(self._waiting) - count
+        if self._waste is None and self._ahead.left == 0 and rest <= count // _GROUPS:
+            count = max(count, min(len(self._waiting), self._sizes.size))
+        batch = dict(take_alike(self._waiting, min(count, self._flow.free), self._waste))
         requests = {index: ready.request for index, ready in batch.items()}
         flow = self._flow
         try:

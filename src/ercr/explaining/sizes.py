@@ -14,7 +14,7 @@ from ercr.trace.memory import in_halves
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 BatchSize = int | Literal["auto"]
-_TRIAL = 4  # samples of the first pass, from whose memory the number of the others is computed
+_TRIAL = 8  # samples of the first pass, from whose memory the number of the others is computed
 _MOST = 256  # samples of a batch
 _MOST_SPEAKING = 128  # samples that are answered at the same time
 _ON_CPU = 8

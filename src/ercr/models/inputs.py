@@ -70,6 +70,7 @@ class CompiledPasses(Protocol):
     """The passes of compile=True; `trace/compiled.py` has them."""
 
     packs: bool  # whether samples of any lengths share a pass without padding
+    made_of: int  # changes with the model's modules and weights
 
     def forward(self, batch: Batch) -> Tensor:
         """Final states [B, L, d] of one pass."""

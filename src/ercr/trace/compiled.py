@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +22,7 @@ from ercr.models import packed as kernels
 from ercr.models.base import Adapter
 from ercr.models.fused import FusedDecoder, Packed, fused_decoder
 from ercr.models.fused import Slots as Places
-from ercr.models.inputs import Batch
+from ercr.models.inputs import Batch, CompiledPasses
 from ercr.models.packed import fit_tower
 from ercr.trace.cancel import check
 from ercr.trace.graphs import Graphs
@@ -49,6 +50,7 @@ class Compiled:
         self._graphs = Graphs(adapter.device)
         self._fuse = fuse and self._graphs.active
         self._idle: list[Speaking] = []
+        self.made_of = 0  # what was known of the model's modules and weights
         if self._adapter.tower is not None and self._graphs.active:
             fit_tower(self._adapter.tower, self._adapter.model.dtype.itemsize == 2, self._fuse)
         if self._fuse:
@@ -109,6 +111,39 @@ class Compiled:
         finally:
             if lock._is_owned():  # not a with statement, because an interrupt may come between any two steps
                 lock.release()
+
+
+def quick_passes(adapter: Adapter) -> CompiledPasses | None:
+    """Those of compile=True if the user asked for it, else, in half precision on a GPU, the same without compiling.
+
+    One kernel then attends to all pictures or prompts of a pass, whatever their lengths. It rounds otherwise than one
+    call per picture, as a batch of other pictures does, too.
+    """
+    if adapter.compiled is not None or adapter.device.type != "cuda" or adapter.model.dtype.itemsize != 2:
+        return adapter.compiled
+    made_of = _made_of(adapter.model)
+    if adapter.packed_passes is None or adapter.packed_passes.made_of != made_of:
+        try:
+            adapter.packed_passes = Compiled(adapter, fuse=False)
+        except InputError:  # its reasons are those of compile=True
+            return None
+        adapter.packed_passes.made_of = made_of
+    return adapter.packed_passes
+
+
+def _made_of(model: Any) -> int:
+    """Changes when modules or weights of the model are exchanged, by an adapter for instance."""
+    return hash((*map(id, model.modules()), *map(id, model.parameters())))
+
+
+def with_quick_passes(adapter: Adapter) -> Adapter:
+    """The adapter with these passes as those that it takes."""
+    passes = quick_passes(adapter)
+    if passes is adapter.compiled:
+        return adapter
+    other = copy(adapter)
+    other.compiled = passes
+    return other
 
 
 def _check(adapter: Adapter) -> None:

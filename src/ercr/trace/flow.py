@@ -8,16 +8,13 @@ second pass) runs batch by batch in `record.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 
 import torch
 from torch import Tensor
 
-from ercr.errors import InputError
 from ercr.models.base import Adapter
-from ercr.models.inputs import CompiledPasses
 from ercr.trace.cancel import cancellable
-from ercr.trace.compiled import Compiled
+from ercr.trace.compiled import quick_passes, with_quick_passes
 from ercr.trace.data import Needs, TraceRequest, View
 from ercr.trace.graphs import Graphs
 from ercr.trace.greedy import Generation, end_tokens, is_plain_greedy
@@ -37,34 +34,15 @@ def flows(adapter: Adapter, needs: Needs, generation: Generation) -> bool:
 
 def packs(adapter: Adapter) -> bool:
     """Whether samples of any lengths share a pass without padding."""
-    passes = _passes(adapter)
+    passes = quick_passes(adapter)
     return passes is not None and passes.packs
-
-
-def _passes(adapter: Adapter) -> CompiledPasses | None:
-    """Those of compile=True if the user asked for it, else, in half precision on a GPU, the same without compiling.
-
-    One kernel then attends to all pictures or prompts of a pass, whatever their lengths. It rounds otherwise than one
-    call per picture, as a batch of other pictures does, too.
-    """
-    if adapter.compiled is not None or adapter.device.type != "cuda" or adapter.model.dtype.itemsize != 2:
-        return adapter.compiled
-    if adapter.packed_passes is None:
-        try:
-            adapter.packed_passes = Compiled(adapter, fuse=False)
-        except InputError:  # its reasons are those of compile=True
-            return None
-    return adapter.packed_passes
 
 
 class Flow:
     """Samples in work: `begin` some, then `advance` until their runs come out."""
 
     def __init__(self, adapter: Adapter, needs: Needs, generation: Generation, rows: int) -> None:
-        passes = _passes(adapter)
-        if passes is not adapter.compiled:
-            adapter = copy(adapter)
-            adapter.compiled = passes
+        adapter = with_quick_passes(adapter)
         self.adapter, self.needs = adapter, needs
         self._recorder = Recorder(adapter, needs.layer)
         self._open: dict[int, tuple[TraceRequest, list[View]]] = {}

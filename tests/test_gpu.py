@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,26 @@ def test_captured_passes_agree_with_plain_ones(checkpoint, picture, family, monk
     assert captured.adapter.compiled.graphs._captured, "no pass was captured"
     again = plain.explain(picture, PROMPT, max_new_tokens=6)  # the model itself was not compiled
     np.testing.assert_array_equal(again.maps, expected.maps)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_kernels_round_as_torch_does(kind):
+    from ercr.models import kernels, steps
+
+    draw = partial(torch.randn, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    x, more, weight, cos, sin = (draw(*shape).to(kind) for shape in ((50, 768), (50, 768), (768,), *2 * ((50, 1, 64),)))
+    query, key, value = (draw(50, heads, 64).to(kind) for heads in (12, 2, 2))
+    places = torch.randperm(80, device="cuda")[:50]
+    pairs = [(module.gated(x, more), *module.add_norm(x, more, weight, 1e-6)) for module in (kernels, steps)]
+    for norms in (None, (weight[:64], weight[64:128])):
+        caches = [(key.new_zeros(80, 2, 64), key.new_zeros(80, 2, 64)) for _ in pairs]
+        for at, module in enumerate((kernels, steps)):
+            turned = module.turn(query, key, value, cos, sin, norms, 1e-6, caches[at], places)
+            pairs[at] = (*pairs[at], *turned, *caches[at])
+    for found, expected in zip(*pairs, strict=True):
+        # sums over a row may be added in another order, which rarely changes a last digit
+        assert (found != expected).float().mean() < 1e-3
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
 def _processor(explainer):

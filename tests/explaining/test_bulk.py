@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 import ercr
 from ercr.errors import ImageError, InputError
-from ercr.explaining.bulk import take_alike
+from ercr.explaining.bulk import few_collections, take_alike
 from ercr.explaining.sizes import Sizes
 from ercr.explaining.together import mapped, run
 from ercr.methods import resolve
@@ -238,3 +239,28 @@ def test_out_of_memory_halves_the_batch_and_goes_on(load):
 def test_captured_mode_refuses_what_it_cannot_capture(checkpoint):
     with pytest.raises(InputError, match="sdpa"):
         ercr.Explainer.from_pretrained(str(checkpoint("llava")), compile=True, attn_implementation="eager")
+
+
+def test_passes_grow_from_the_first_on_a_gpu(load, monkeypatch):
+    adapter = SimpleNamespace(device=torch.device("cuda"), model=load("llava").adapter.model)
+    monkeypatch.setattr(Sizes, "_possible", lambda sizes, length: 128)
+    for name, value in (("memory_allocated", 0), ("max_memory_allocated", 2**30), ("memory_reserved", 0)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**35, 2**36))
+    sizes, seen = Sizes("auto", adapter), []
+    sizes.rows(400)
+    for _ in range(5):
+        seen.append(sizes.chunk)
+        sizes.measured(lambda: None, seen[-1])
+    assert seen == [8, 16, 32, 32, 32]  # a quarter of 128 slots at most
+
+
+def test_collections_leave_alone_what_existed_before():
+    seen = [gc.get_freeze_count() > 0 for _ in few_collections(range(2))]
+    assert seen == [True, True]
+    assert gc.get_freeze_count() == 0
+    gc.freeze()  # by somebody else, who goes on
+    list(few_collections(range(2)))
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()

@@ -27,6 +27,7 @@ import transformers
 from PIL import Image
 
 from ercr.models.chat import as_messages
+from ercr.models.device_pictures import _same, on_device
 from ercr.models.loading import wrap_model
 from tests import tiny
 
@@ -91,7 +92,22 @@ def check(name: str, backend: str) -> None:
                     attention_mask=ours["attention_mask"],
                 )
                 assert torch.equal(positions, expected), (name, "positions")
+    if backend == "torchvision":
+        check_on_device(adapter, remembered="pad" not in name)
     print(f"{name} {backend}: equal", flush=True)
+
+
+def check_on_device(adapter, remembered: bool) -> None:
+    """Pictures prepared as on a GPU, by the processor and then from what is known of their size, equal the CPU's.
+
+    A processor that pads before it resizes is asked anew each time.
+    """
+    other = on_device(adapter)
+    assert other is not None, "the processor's pictures cannot be prepared on a device"
+    for size in (*SIZES, *SIZES):
+        assert _same(adapter.on_cpu_in_8_bits, other, size), size
+    known = [plan is not None for plan in other.image_processor._plans.values()]
+    assert (sum(known) > len(known) / 2) == remembered, known
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import ercr
 from ercr.models import packed
 from ercr.models.families import qwen2_vl
+from ercr.models.packed import _is_product, _product
 from ercr.trace import compiled, speaking
 from ercr.trace.graphs import Graphs
 from tests.explaining.test_bulk import PROMPT, pictures, same
@@ -126,3 +127,11 @@ def test_an_interrupted_bulk_run_leaves_nothing_behind(load):
     np.testing.assert_allclose(
         again[0].maps, explainer.explain(images[0], method="cam", prompt=PROMPT, max_new_tokens=3).maps, atol=2e-6
     )
+
+
+def test_a_convolution_without_overlap_is_a_product():
+    made = torch.nn.Conv2d(3, 8, 14, 14)
+    pictures = torch.rand(2, 3, 100, 57)
+    assert _is_product(made)
+    assert not _is_product(torch.nn.Conv2d(3, 8, 14, 7))
+    torch.testing.assert_close(_product(made, pictures), made(pictures), atol=1e-5, rtol=1e-5)

@@ -217,11 +217,15 @@ def test_views_fit_into_a_pass_by_their_padded_length_and_the_shape_of_their_pic
         return Prepared(torch.zeros(length), {"pixel_values": torch.zeros(1, 3, side, side)}, None, None, None)
 
     monkeypatch.setattr(record, "_MAX_SHARED_TOKENS", 40)
-    assert record._fit_together([[view(10), view(3)], [view(10), view(3)]])
-    assert not record._fit_together([[view(10), view(3)], [view(11), view(3)]])
-    assert not record._fit_together([[view(4)], [view(4, 5)]])
-    assert not record._fit_together([])
-    assert not record._fit_together([[]])
+    monkeypatch.setattr(record, "_MAX_PACKED_TOKENS", 27)
+    assert record._fit_together([[view(10), view(3)], [view(10), view(3)]], packed=False)
+    assert not record._fit_together([[view(10), view(3)], [view(11), view(3)]], packed=False)
+    assert record._fit_together([[view(10), view(3)], [view(11), view(3)]], packed=True)
+    assert not record._fit_together([[view(10), view(3)], [view(12), view(3)]], packed=True)
+    for packed in (False, True):
+        assert not record._fit_together([[view(4)], [view(4, 5)]], packed)
+        assert not record._fit_together([], packed)
+        assert not record._fit_together([[]], packed)
 
 
 @pytest.mark.parametrize("answer", [None, "a dog"])
@@ -262,6 +266,8 @@ def test_compiled_passes_are_used_where_the_last_layer_is_read(adapter, prepared
     asked = []
 
     class Captured:
+        packs = True
+
         def speaking(self, rows, limit, ends):
             asked.append((rows, limit, ends))
             return self

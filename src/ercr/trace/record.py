@@ -28,9 +28,9 @@ from ercr.trace.speaking import Said
 from ercr.trace.tokens import cut_answer, pad_token, retokenise
 from ercr.trace.without_cells import trace_without_cells
 
-_MAX_SHARED_TOKENS = (
-    4096  # tokens up to which views of all scales share a pass; with more, padding costs more time than extra passes
-)
+# tokens up to which views of all scales share a pass; with more, padding costs more time than extra passes, and where
+# nothing is padded a pass takes no longer than its kernels
+_MAX_SHARED_TOKENS, _MAX_PACKED_TOKENS = 4096, 2**15
 
 
 @torch.no_grad()
@@ -178,7 +178,7 @@ def auxiliary_views(
         for scale in scales
     ]
     results: list[list[View]] = [[] for _ in samples]
-    if adapter.batches and _fit_together(shown):
+    if adapter.batches and _fit_together(shown, adapter.compiled is not None and adapter.compiled.packs):
         passes = [[view for views in shown for view in views]]
     else:
         passes = [part for views in shown for part in _passes(adapter, views)]
@@ -195,13 +195,15 @@ def _passes(adapter: Adapter, views: Sequence[Prepared]) -> list[list[Prepared]]
     return [list(views)] if together else [[view] for view in views]
 
 
-def _fit_together(shown: Sequence[Sequence[Prepared]]) -> bool:
-    """Whether all scales can share one pass: equal image shapes per patch, and few enough tokens with padding."""
+def _fit_together(shown: Sequence[Sequence[Prepared]], packed: bool) -> bool:
+    """Whether all scales can share one pass: equal image shapes per patch, and few enough tokens with any padding."""
     every = [view for views in shown for view in views]
     names = ("pixel_values", "pixel_values_videos")
     shapes = {tuple(view.pixels[name].shape[1:]) for view in every for name in names if name in view.pixels}
-    padded = len(every) * max((len(view.input_ids) for view in every), default=0)
-    return len(shapes) == 1 and padded <= _MAX_SHARED_TOKENS
+    lengths = [len(view.input_ids) for view in every]
+    if packed:
+        return len(shapes) == 1 and sum(lengths) <= _MAX_PACKED_TOKENS
+    return len(shapes) == 1 and len(every) * max(lengths, default=0) <= _MAX_SHARED_TOKENS
 
 
 def _view_states(adapter: Adapter, views: Sequence[Prepared], recorder: Recorder, kind: ViewKind) -> list[Tensor]:

@@ -53,6 +53,7 @@ class Extras:
 
 
 _NOTHING = Extras()
+_PINNED = 2**24  # bytes of a picture that waits in pinned memory; dozens wait, and there is not much of it
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,8 @@ class Prepare:
             return item
         pixels = np.array(item.rgb)
         item.sha256(pixels)
-        return DevicePicture.waiting(pixels, self._runs.adapter.device)
+        small = pixels.nbytes <= _PINNED
+        return DevicePicture.waiting(pixels, self._runs.adapter.device) if small else item.rgb
 
     def finish(self, loaded: tuple[Opened, Answer | None] | Ready) -> Ready:
         return loaded if isinstance(loaded, Ready) else self._runs.made(*loaded, self._cells, self._needs)

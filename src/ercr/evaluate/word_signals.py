@@ -31,7 +31,6 @@ from ercr.models.inputs import as_media
 from ercr.trace import Needs, Trace, TraceRequest
 from ercr.trace.answers import Inside, answers_about, log_probabilities_behind
 from ercr.trace.lens import spelt
-from ercr.trace.ranked import logits, vocabulary_size
 from ercr.trace.without_picture import instead_of, other_picture
 from ercr.words import Word
 from ercr.words.calibration import Calibration
@@ -143,9 +142,8 @@ def _without(
 
 def _of_tokens(adapter: Adapter, trace: Trace, inside: Inside) -> dict[str, Tensor]:
     """Signals [R] of an answer's tokens that need more than explaining keeps."""
-    rows = slice(trace.prompts, None)
-    emits, words = trace.text.emit_states[rows], trace.text.targets[rows]
-    found = {"entropy": _entropy(adapter, emits)}
+    words = trace.text.targets[trace.prompts :]
+    found = {}
     blocks = len(inside.attention)
     for quarter in range(4):
         part = inside.attention[quarter * blocks // 4 : max((quarter + 1) * blocks // 4, quarter * blocks // 4 + 1)]
@@ -161,11 +159,6 @@ def _internal_confidence(adapter: Adapter, found: Sequence[tuple[Trace, Inside]]
     words, index = torch.unique(torch.cat(answers), return_inverse=True)
     every = spelt(adapter, [normed], [words])[0].best_probability[index].float().cpu()
     return list(torch.split(every, [len(answer) for answer in answers]))
-
-
-def _entropy(adapter: Adapter, states: Tensor) -> Tensor:
-    logs = adapter.adjust(logits(adapter, states)[:, : vocabulary_size(adapter)].float()).log_softmax(-1)
-    return -(logs.exp() * logs).sum(-1)
 
 
 def _glsim(adapter: Adapter, trace: Trace, inside: Inside, words: Tensor) -> Tensor:

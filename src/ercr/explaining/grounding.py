@@ -14,10 +14,13 @@ from ercr.errors import InputError
 from ercr.explaining.describe import Measured
 from ercr.models.base import Adapter
 from ercr.trace import Trace, TraceRequest
-from ercr.trace.lens import Spelt, spelt
+from ercr.trace.lens import Spelt, lead, spelt
+from ercr.trace.ranked import entropies
 from ercr.trace.without_picture import TEXT, without_picture
 from ercr.words.calibration import Calibration
 from ercr.words.grounding import WITHOUT
+
+_RIVALS = 10  # most probable words at a place, with which the word that stands there is compared
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,51 @@ def measure(
         found = spelt(adapter, cast("list[Tensor]", states), answers)
         for own, one in zip(values, found, strict=True):
             own |= _named(one)
+    for own, trace, answer in zip(values, traces, answers, strict=True):
+        own |= _said(adapter, trace) | _lead(adapter, trace) | _usual(calibration, answer, adapter.vocabulary)
     return [Measured(own, calibration) for own in values]
 
 
 def _named(one: Spelt) -> dict[str, Tensor]:
     return {
         "lens.size": one.size,
+        "lens.wide": one.wide,
+        "lens.mean": one.mean,
         "lens.last_rank": one.rank,
         "lens.last_probability": one.probability,
         "lens.rank": one.best_rank,
         "lens.probability": one.best_probability,
         "focus": one.focus,
     }
+
+
+def _said(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
+    """How sure the model was where each token stands and of the whole answer, and whether the token was its choice."""
+    text, rows = trace.text, slice(trace.prompts, None)
+    states = text.emit_states[rows]
+    if not states.numel():  # a model whose insides are not read
+        return {}
+    chosen = text.top_ids[rows, 0] == text.targets[rows].to(text.top_ids.device)
+    logs = text.log_probabilities[rows].float()
+    whole = logs.mean().expand_as(logs)
+    return {"entropy": entropies(adapter, states), "chosen": chosen.float(), "answer.mean": whole}
+
+
+def _lead(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
+    """How far the lens prefers each token to what the model would rather or also have said there."""
+    text, rows = trace.text, slice(trace.prompts, None)
+    if trace.lens is None or not len(text.targets[rows]):
+        return {}
+    states = trace.lens[-1]
+    words, others = (ids[rows].to(states.device) for ids in (text.targets, text.top_ids[:, :_RIVALS]))
+    return {"lens.lead": lead(adapter, states, words, others, text.top_probabilities[rows, :_RIVALS])}
+
+
+def _usual(calibration: Calibration, answer: Tensor, vocabulary: int) -> dict[str, Tensor]:
+    """How strongly pictures usually spell the tokens, if the calibration knows this model's vocabulary."""
+    known = calibration.usual
+    if known is None or len(known) != vocabulary:
+        return {}
+    places = answer.cpu().numpy()
+    columns = {"lens.usual": known.size, "lens.most": known.most, "lens.usual_mean": known.mean}
+    return {name: torch.from_numpy(column[places]).float() for name, column in columns.items()}

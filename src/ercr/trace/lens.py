@@ -20,6 +20,7 @@ from ercr.trace.ranked import logits, vocabulary_size
 _SAMPLE = 2048  # words that stand for the vocabulary
 _PLACES = 4  # visual tokens per word, layer and way of finding them, at which all logits are computed
 _AT_ONCE = 2**24  # logits in memory at once
+_WIDE = 1 / 20  # share of the visual tokens over which `wide` is the mean
 
 
 def lens_layers(adapter: Adapter, depths: Sequence[float] | None) -> list[int]:
@@ -33,6 +34,8 @@ class Spelt:
     """How one word's token is spelt at the visual tokens, for all of an answer's tokens [R]."""
 
     size: Tensor  # highest logit in the last layer, in standard deviations of the vocabulary's from their mean
+    wide: Tensor  # the same as a mean over the twentieth of the visual tokens that spell it most strongly
+    mean: Tensor  # and over all of them: large things are spelt in many places
     probability: Tensor  # highest probability in the last layer
     rank: Tensor  # best rank there, from 1
     best_probability: Tensor  # over all layers that were read
@@ -55,16 +58,42 @@ def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor) 
     own, others = found[..., : len(words)], found[..., len(words) :]
     spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
     likely = own - others.logsumexp(-1, keepdim=True), (own - middle) / spread.clamp(min=1e-6)  # [K, N, R] each
+    sizes = likely[1][-1]
     places = torch.cat([one.topk(min(_PLACES, count), dim=1).indices for one in likely], dim=1)  # [K, 2 P, R]
     rank, log_probability = _exactly(adapter, wide, own, places, words)
     return Spelt(
-        size=((own[-1] - middle[-1]) / spread[-1].clamp(min=1e-6)).amax(0),
+        size=sizes.amax(0),
+        wide=sizes.topk(max(1, round(_WIDE * count)), dim=0).values.mean(0),
+        mean=sizes.mean(0),
         probability=log_probability[-1].exp(),
         rank=rank[-1],
         best_probability=log_probability.amax(0).exp(),
         best_rank=rank.amin(0),
         focus=_focus(own[-1]),
     )
+
+
+@torch.no_grad()
+def lead(adapter: Adapter, states: Tensor, words: Tensor, others: Tensor, shares: Tensor) -> Tensor:
+    """By how much each word's size [R] is above that of others [R, k] that could have stood there, by their shares."""
+    rows, at = torch.unique(torch.cat([words[:, None], others], 1), return_inverse=True)
+    wide = states.to(torch.promote_types(states.dtype, torch.float32))
+    drawn = _vocabulary_sample(adapter, states.device)
+    every = adapter.adjust(_own_logits(adapter, wide, torch.cat([rows, drawn])))
+    spread, middle = torch.std_mean(every[:, len(rows) :], dim=-1, keepdim=True)
+    size = ((every[:, : len(rows)] - middle) / spread.clamp(min=1e-6)).amax(0)[at]  # [R, 1 + k]
+    weights = shares.to(size) * (others != words[:, None])
+    return size[:, 0] - (size[:, 1:] * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+@torch.no_grad()
+def vocabulary_sizes(adapter: Adapter, states: Tensor) -> tuple[Tensor, Tensor]:
+    """`size` and `mean` [V] of every token of the vocabulary, from last states [N, d] of visual tokens."""
+    wide = states.to(torch.promote_types(states.dtype, torch.float32))
+    every = adapter.adjust(_own_logits(adapter, wide, torch.arange(vocabulary_size(adapter))))
+    spread, middle = torch.std_mean(every[:, _vocabulary_sample(adapter, states.device)], dim=-1, keepdim=True)
+    found = (every - middle) / spread.clamp(min=1e-6)
+    return found.amax(0), found.mean(0)
 
 
 def _own_logits(adapter: Adapter, states: Tensor, rows: Tensor) -> Tensor:

@@ -71,6 +71,12 @@ def own_log_probabilities(adapter: Adapter, states: Tensor, targets: Tensor) -> 
     return torch.cat(parts).to(states.device)
 
 
+def entropies(adapter: Adapter, states: Tensor) -> Tensor:
+    """The entropy [R] of what the model predicts at some positions, in nats."""
+    logs = (scores.log_softmax(-1) for _, scores in _by_parts(adapter, states))
+    return torch.cat([-(part.exp() * part).sum(-1) for part in logs]).to(states.device)
+
+
 def _by_parts(adapter: Adapter, states: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """A few rows of the states at a time, with the model's own logits in float32."""
     vocabulary = vocabulary_size(adapter)

@@ -10,13 +10,15 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 from ercr.errors import InputError, nearest
+from ercr.words.usual import Usual
 
 Verdict = Literal["seen", "unsure", "guessed"]
 
@@ -47,6 +49,7 @@ class Calibration:
     above: float  # a word with at least this is seen
     curve: tuple[tuple[float, float], ...] = ()  # from the logistic function of the sum to the share that was there
     fitted: Mapping[str, Any] = field(default_factory=dict)  # on what, for people to read
+    usual: Usual | None = field(default=None, repr=False, compare=False)  # of one model's words; not part of the JSON
 
     def seen(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         """The number, and what each part adds to the sum; parts that were not measured add nothing."""
@@ -58,7 +61,8 @@ class Calibration:
         return "guessed" if seen < self.below else "seen" if seen >= self.above else "unsure"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "fitted": dict(self.fitted)}
+        plain = {**asdict(replace(self, usual=None)), "fitted": dict(self.fitted)}
+        return {name: value for name, value in plain.items() if name != "usual"}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
@@ -77,8 +81,8 @@ GENERAL, FIXED = "general", "fixed"  # for any model; and one that was set by ha
 @cache
 def packaged_calibrations() -> tuple[str, ...]:
     """The calibrations that come with the package: one for each packaged model, and those for any model."""
-    names = (Path(str(file)).stem for file in (files("ercr.words") / "calibrations").iterdir())
-    return tuple(sorted(names))
+    found = (Path(str(file)) for file in (files("ercr.words") / "calibrations").iterdir())
+    return tuple(sorted(file.stem for file in found if file.suffix == ".json"))
 
 
 def calibration_for(model: str) -> Calibration:
@@ -87,20 +91,27 @@ def calibration_for(model: str) -> Calibration:
 
 
 def find_calibration(name: str | os.PathLike[str]) -> Calibration:
-    """A calibration by the name of a packaged one, or from a JSON file."""
+    """A calibration by the name of a packaged one, or from a JSON file; its table of words lies beside it as NPZ."""
     if str(name) in packaged_calibrations():
-        text = (files("ercr.words") / "calibrations" / f"{name}.json").read_text(encoding="utf-8")
+        file = files("ercr.words") / "calibrations" / f"{name}.json"
+        text, table = file.read_text(encoding="utf-8"), files("ercr.words") / "calibrations" / f"{name}.npz"
     else:
         path = Path(name)
         if not path.is_file():
             known = ", ".join(packaged_calibrations())
             near = nearest(str(name), packaged_calibrations())
             raise InputError(f"There is no calibration {str(name)!r}: use {known} or a JSON file.{near}")
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text, table = path.read_text(encoding="utf-8", errors="replace"), path.with_suffix(".npz")
     try:
-        return Calibration.from_dict(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        found = Calibration.from_dict(json.loads(text))
+        return replace(found, usual=_table(table)) if table.is_file() else found
+    except (ValueError, TypeError, KeyError, AttributeError, BadZipFile) as error:
         raise InputError(f"{name} is not a calibration of `seen`: {' '.join(str(error).split())[:120]}.") from None
+
+
+def _table(file: Any) -> Usual:
+    with file.open("rb") as opened:
+        return Usual.load(opened)
 
 
 def _known(value: float | None) -> bool:

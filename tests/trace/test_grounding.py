@@ -13,7 +13,8 @@ from ercr.errors import InputError
 from ercr.models.chat import as_messages
 from ercr.trace import Needs, TraceRequest, trace_samples
 from ercr.trace.answers import answers_about, log_probabilities_behind
-from ercr.trace.lens import spelt
+from ercr.trace.lens import lead, spelt, vocabulary_sizes
+from ercr.trace.ranked import entropies
 from ercr.trace.without_picture import text_alone, without_picture
 from tests.families.checks import picture as blobs
 from tests.families.registry import families, save
@@ -146,6 +147,35 @@ def test_focus_is_one_for_one_place_and_nothing_for_all_alike(load):
     assert focus[0] == pytest.approx(1, abs=1e-6)
     assert focus[1] == pytest.approx(0, abs=1e-9)
     assert focus[2] == pytest.approx(0, abs=1e-6)
+
+
+def test_sizes_rivals_and_entropy_are_those_of_all_logits(load, picture):
+    """Of a vocabulary that is smaller than the sample of it, so that deviations are exact."""
+    adapter = load("llava", "float64").adapter
+    answer = encoded(adapter)[0]
+    request = replace(requests(adapter, picture)[0], answer=answer)
+    trace = trace_samples(adapter, [request], Needs(lens=()), {})[0]
+    with torch.no_grad():
+        every = adapter.head(trace.lens[-1])  # [N, V]
+        said = adapter.head(trace.text.emit_states[trace.prompts :])
+    sizes = (every - every.mean(-1, keepdim=True)) / every.std(-1, keepdim=True)
+    found = spelt(adapter, [trace.lens], [answer])[0]
+    np.testing.assert_allclose(found.size, sizes.amax(0)[answer], rtol=1e-5)
+    np.testing.assert_allclose(found.mean, sizes.mean(0)[answer], rtol=1e-4, atol=1e-6)
+    largest, means = vocabulary_sizes(adapter, trace.lens[-1])
+    np.testing.assert_allclose(largest, sizes.amax(0), rtol=1e-5)
+    np.testing.assert_allclose(means, sizes.mean(0), rtol=1e-4, atol=1e-6)
+    shares, others = said.softmax(-1).topk(4)
+    for row, gap in enumerate(lead(adapter, trace.lens[-1], answer, others, shares)):
+        rivals = [(float(share), int(other)) for share, other in zip(shares[row], others[row], strict=True)]
+        rivals = [(share, float(sizes[:, other].max())) for share, other in rivals if other != answer[row]]
+        mean = sum(share * size for share, size in rivals) / sum(share for share, _ in rivals)
+        assert float(gap) == pytest.approx(float(sizes[:, answer[row]].max()) - mean, rel=1e-4)
+    logs = said.log_softmax(-1)
+    expected = torch.distributions.Categorical(logits=logs).entropy()
+    with torch.no_grad():
+        found = entropies(adapter, trace.text.emit_states[trace.prompts :])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", OWN)

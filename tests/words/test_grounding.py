@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ercr.words.calibration import Calibration, Part
+from ercr.errors import InputError
+from ercr.words.calibration import Calibration, Part, find_calibration
 from ercr.words.function_words import contents, language
 from ercr.words.grounding import Signals, features, joined
+from ercr.words.usual import Usual
 from tests.render.made import explanation
 
 
@@ -83,6 +86,31 @@ def test_function_words_are_told_from_others_and_probable_words_weigh_the_lens()
     assert found["effect"] == 1.0
     assert found["lens.log_rank"] == pytest.approx(math.log(3))
     assert found["likely.size"] == pytest.approx(4 * math.exp(-2.0) ** 0.5)
+
+
+def test_what_a_model_chose_itself_is_weighed_by_its_doubt():
+    lead = {"chosen": 1.0, "entropy": 2.5, "lens.lead": -0.5}
+    found = features(-1.0, {}, lead)
+    assert (found["chosen.entropy"], found["chosen.lead"]) == (2.5, -0.5)
+    given = features(-9.0, {}, {**lead, "chosen": 0.0})
+    assert given["chosen.entropy"] == given["chosen.lead"] == 0
+
+
+def test_a_calibration_finds_its_table_of_usual_words_beside_it(tmp_path):
+    sizes, means = np.random.default_rng(0).normal(2, 2, (2, 5, 40))
+    table = Usual.of(sizes, means)
+    made = Calibration("made", PARTS, 0.0, 0.3, 0.6, usual=table)
+    (tmp_path / "made.json").write_text(json.dumps(made.to_dict()), encoding="utf-8")
+    assert find_calibration(tmp_path / "made.json") == made
+    assert find_calibration(tmp_path / "made.json").usual is None
+    table.save(tmp_path / "made.npz")
+    found = find_calibration(tmp_path / "made.json").usual
+    np.testing.assert_allclose(found.size, sizes.mean(0), atol=0.05)
+    np.testing.assert_allclose(found.most, sizes.max(0), atol=0.05)
+    np.testing.assert_allclose(found.mean, means.mean(0), atol=0.05)
+    (tmp_path / "made.npz").write_bytes(b"PK no table")
+    with pytest.raises(InputError, match="is not a calibration"):
+        find_calibration(tmp_path / "made.json")
 
 
 def test_a_word_of_several_tokens_is_read_as_a_whole():

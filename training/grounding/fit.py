@@ -24,7 +24,11 @@ from ercr.metrics.detection import Told
 from ercr.words.calibration import Calibration, Part
 from ercr.words.function_words import contents
 
-FEATURES = ("effect", "lens.log_probability", "lens.size", "likely", "likely.size", "function")
+FEATURES = (
+    *("effect", "log_probability", "lens.size", "lens.mean"),
+    *("lens.usual", "lens.most", "lens.usual_mean"),  # known only for models with a table of usual words
+    *("chosen", "chosen.entropy", "chosen.lead", "function"),
+)
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
 # shares of wrong verdicts at which the thresholds are set: of names, and of function words
 ABSENT_SEEN, PRESENT_GUESSED, FUNCTION_SEEN = 0.07, 0.10, 0.03
@@ -65,6 +69,13 @@ def values_of(words: Words) -> dict[str, Floats]:
         "lens.log_rank": np.log(column("lens_rank")),
         "lens.log_probability": np.log(np.maximum(column("lens_probability"), 1e-30)),
         "lens.size": column("lens_size"),
+        "lens.mean": column("lens_mean"),
+        "lens.usual": column("lens_usual"),
+        "lens.most": column("lens_most"),
+        "lens.usual_mean": column("lens_usual_mean"),
+        "chosen": column("chosen"),
+        "chosen.entropy": column("chosen") * column("entropy"),
+        "chosen.lead": column("chosen") * column("lens_lead"),
         "focus": column("focus"),
         "function": _listed(words).astype(float),
         "likely": likely,
@@ -86,12 +97,12 @@ def examples(run: Run, features: Sequence[str], most: Mapping[str, float] = _MOS
     }
     if (kinds["own"] & ~_true(words["there"])).sum() < _FEWEST:
         del kinds["own"]
-    weights = sum(SHARES[kind] * mask / max(mask.sum(), 1) for kind, mask in kinds.items())
-    kept = np.asarray(weights) > 0
+    weights = np.asarray(sum(SHARES[kind] * mask / max(mask.sum(), 1) for kind, mask in kinds.items()))
+    kept = weights > 0
     there = _true(words["there"]) & ~function
     values = np.stack([found[name] for name in features], 1)
     images = np.asarray([f"{run.path.name}/{name}" for name in words["sample"]])
-    chosen = (values, there, np.asarray(weights), images, kinds["names"], function)
+    chosen = (values, there, weights, images, kinds["names"], function)
     return Examples(*(column[kept] for column in chosen))
 
 
@@ -104,9 +115,10 @@ def together(parts: Sequence[Examples], shares: Sequence[float]) -> Examples:
 def best(name: str, runs: Sequence[Run], shares: Sequence[float], by_hand: Calibration, facts: Facts) -> Calibration:
     """With weights that were set by hand, or fitted ones if these are better by more than a little."""
     hand = [*(part.name for part in by_hand.parts), FEATURES[-1]]
-    ours = together([examples(run, FEATURES) for run in runs], shares)
+    features = [name for name in FEATURES if all(_measured(run, name) for run in runs)]
+    ours = together([examples(run, features) for run in runs], shares)
     theirs = together([examples(run, hand, {}) for run in runs], shares)
-    fitted, scaled = fit(name, ours, FEATURES, facts), scale(name, theirs, by_hand, facts)
+    fitted, scaled = fit(name, ours, features, facts), scale(name, theirs, by_hand, facts)
     lead = fitted.fitted[_SCORE] - scaled.fitted[_SCORE]
     chosen, kind = (fitted, "fitted") if lead > _WORTHWHILE else (scaled, "set by hand")
     both = {"fitted": fitted.fitted[_SCORE], "set by hand": scaled.fitted[_SCORE]}
@@ -199,6 +211,11 @@ def _logistic(data: Examples, chosen: NDArray[np.bool_]) -> _Logistic:
     return _Logistic(mean, scale, found[:-1], float(found[-1]))
 
 
+def _measured(run: Run, feature: str) -> bool:
+    values = values_of(Words.of(run.table()))[feature]
+    return bool(np.isfinite(values).any())
+
+
 def _fold(images: NDArray[Any]) -> NDArray[np.int64]:
     names, index = np.unique(images, return_inverse=True)
     return np.asarray(np.random.default_rng(0).permutation(len(names))[index] % _FOLDS)
@@ -225,16 +242,3 @@ def _bare(text: str) -> str:
 
 def _true(column: Any) -> NDArray[np.bool_]:
     return np.array([value is True or value == 1 for value in column], bool)
-
-
-def rescored(words: Words, calibration: Calibration) -> Words:
-    """The same rows with `seen` and verdicts of a calibration, by the package's own code."""
-    found = values_of(words)
-    seen = np.asarray(
-        [
-            calibration.seen({name: float(column[at]) for name, column in found.items()})[0]
-            for at in range(len(words["seen"]))
-        ]
-    )
-    verdict = np.asarray([calibration.verdict(value) for value in seen], object)
-    return Words({**words.columns, "seen": seen, "verdict": verdict})

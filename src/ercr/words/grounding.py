@@ -85,6 +85,8 @@ def features(
             found[f"{head}.log_{last}"] = math.log(max(value, _LEAST))
     if {"chosen", "entropy"} <= lead.keys():  # a model that says what it sees badly hesitates before its own words
         found["chosen.entropy"] = lead["chosen"] * lead["entropy"]
+    if {"chosen", "lens.lead"} <= lead.keys():
+        found["chosen.lead"] = lead["chosen"] * lead["lens.lead"]
     if "lens.size" in lead:  # of words that the model would say anyway, the effect tells little and this tells more
         found["likely.size"] = likely * lead["lens.size"]
     return found

@@ -48,6 +48,7 @@ def known(language):
         ("sports ball", (False, "mask")),
         ("ball", (False, "mask")),
         ("guitar", (False, "neither")),
+        ("toy", (False, "neither")),  # no teddy bear is there, but other toys could be
     ],
 )
 def test_a_noun_is_there_by_its_mask_or_by_what_people_wrote(known, language, noun, expected):

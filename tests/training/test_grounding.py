@@ -73,7 +73,7 @@ def test_thresholds_accept_so_many_wrong_verdicts_and_no_more(data):
 
 def test_packaged_calibrations_weigh_what_is_measured_and_were_not_fitted_to_coco():
     lead = {"lens.size": 3.0, "lens.rank": 2.0, "lens.probability": 0.1, "focus": 0.5, "chosen": 1.0, "entropy": 2.0}
-    lead |= dict.fromkeys(("lens.lead", "lens.mean", "lens.usual", "lens.most", "lens.usual_mean"), 1.0)
+    lead |= dict.fromkeys(("lens.lead", "lens.mean", "lens.usual_size", "lens.usual_mean"), 1.0)
     known = features(-1.0, {"text": 0.5}, lead)
     for name in packaged_calibrations():
         calibration = find_calibration(name)

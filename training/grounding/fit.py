@@ -26,7 +26,7 @@ from ercr.words.function_words import contents
 
 FEATURES = (
     *("effect", "log_probability", "lens.size", "lens.mean"),
-    *("lens.usual", "lens.most", "lens.usual_mean"),  # known only for models with a table of usual words
+    *("lens.usual_size", "lens.usual_mean"),  # known only for models with a table of usual words
     *("chosen", "chosen.entropy", "chosen.lead", "function"),
 )
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
@@ -70,8 +70,7 @@ def values_of(words: Words) -> dict[str, Floats]:
         "lens.log_probability": np.log(np.maximum(column("lens_probability"), 1e-30)),
         "lens.size": column("lens_size"),
         "lens.mean": column("lens_mean"),
-        "lens.usual": column("lens_usual"),
-        "lens.most": column("lens_most"),
+        "lens.usual_size": column("lens_usual_size"),
         "lens.usual_mean": column("lens_usual_mean"),
         "chosen": column("chosen"),
         "chosen.entropy": column("chosen") * column("entropy"),

@@ -84,17 +84,9 @@ ASKED = [
     ("verdict", pa.string()),
 ]
 SIGNALS = (
-    *(
-        "log_probability",
-        "entropy",
-        "chosen",
-        "answer_mean",
-        "effect_text",
-        "effect_grey",
-        "effect_noise",
-        "effect_other",
-    ),
-    *("lens_size", "lens_wide", "lens_mean", "lens_lead", "lens_usual", "lens_most", "lens_usual_mean"),
+    *("log_probability", "entropy", "chosen"),
+    *("effect_text", "effect_grey", "effect_noise", "effect_other"),
+    *("lens_size", "lens_mean", "lens_lead", "lens_usual_size", "lens_usual_mean"),
     *("lens_rank", "lens_probability", "lens_last_rank", "lens_last_probability", "internal_confidence"),
     *("focus", "attention_1", "attention_2", "attention_3", "attention_4", "glsim"),
     *("tam_peak", "tam_strength", "ercr_peak", "ercr_strength"),

@@ -77,7 +77,6 @@ def measure(
 def _named(one: Spelt) -> dict[str, Tensor]:
     return {
         "lens.size": one.size,
-        "lens.wide": one.wide,
         "lens.mean": one.mean,
         "lens.last_rank": one.rank,
         "lens.last_probability": one.probability,
@@ -88,15 +87,13 @@ def _named(one: Spelt) -> dict[str, Tensor]:
 
 
 def _said(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
-    """How sure the model was where each token stands and of the whole answer, and whether the token was its choice."""
+    """How unsure the model was of what to say where each token stands, and whether the token was its own choice."""
     text, rows = trace.text, slice(trace.prompts, None)
     states = text.emit_states[rows]
     if not states.numel():  # a model whose insides are not read
         return {}
     chosen = text.top_ids[rows, 0] == text.targets[rows].to(text.top_ids.device)
-    logs = text.log_probabilities[rows].float()
-    whole = logs.mean().expand_as(logs)
-    return {"entropy": entropies(adapter, states), "chosen": chosen.float(), "answer.mean": whole}
+    return {"entropy": entropies(adapter, states), "chosen": chosen.float()}
 
 
 def _lead(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
@@ -115,5 +112,5 @@ def _usual(calibration: Calibration, answer: Tensor, vocabulary: int) -> dict[st
     if known is None or len(known) != vocabulary:
         return {}
     places = answer.cpu().numpy()
-    columns = {"lens.usual": known.size, "lens.most": known.most, "lens.usual_mean": known.mean}
+    columns = {"lens.usual_size": known.size, "lens.usual_mean": known.mean}
     return {name: torch.from_numpy(column[places]).float() for name, column in columns.items()}

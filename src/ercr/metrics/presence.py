@@ -72,13 +72,18 @@ class Scene:
     every: frozenset[str]  # stems of all words of the references
 
     def judge(self, noun: str, language: Language) -> tuple[bool, By]:
-        """Whether the noun's thing is there, and what says so; `neither` where no category has the noun's name."""
-        wanted = kinds().satisfying(stem(noun, language))
+        """Whether the noun's thing is there, and what says so; `neither` where no category has the noun's name.
+
+        That no kind of a thing is there ("teddy bear") does not say that the thing ("toy") is not.
+        """
+        word = stem(noun, language)
+        wanted = kinds().satisfying(word)
         if wanted & {stem(name, language) for name in self.areas}:
             return True, "mask"
         if wanted & (self.every | self.named.keys()):
             return True, "reference"
-        known = wanted & {stem(name, language) for name in self.vocabulary}
+        names = {word} | kinds().same.get(word, frozenset())
+        known = names & {stem(name, language) for name in self.vocabulary}
         return False, "mask" if known else "neither"
 
     def present(self, least_captions: int = 2) -> list[str]:

@@ -20,7 +20,6 @@ from ercr.trace.ranked import logits, vocabulary_size
 _SAMPLE = 2048  # words that stand for the vocabulary
 _PLACES = 4  # visual tokens per word, layer and way of finding them, at which all logits are computed
 _AT_ONCE = 2**24  # logits in memory at once
-_WIDE = 1 / 20  # share of the visual tokens over which `wide` is the mean
 
 
 def lens_layers(adapter: Adapter, depths: Sequence[float] | None) -> list[int]:
@@ -34,8 +33,7 @@ class Spelt:
     """How one word's token is spelt at the visual tokens, for all of an answer's tokens [R]."""
 
     size: Tensor  # highest logit in the last layer, in standard deviations of the vocabulary's from their mean
-    wide: Tensor  # the same as a mean over the twentieth of the visual tokens that spell it most strongly
-    mean: Tensor  # and over all of them: large things are spelt in many places
+    mean: Tensor  # the same logit as a mean over all visual tokens: large things are spelt in many places
     probability: Tensor  # highest probability in the last layer
     rank: Tensor  # best rank there, from 1
     best_probability: Tensor  # over all layers that were read
@@ -63,7 +61,6 @@ def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor) 
     rank, log_probability = _exactly(adapter, wide, own, places, words)
     return Spelt(
         size=sizes.amax(0),
-        wide=sizes.topk(max(1, round(_WIDE * count)), dim=0).values.mean(0),
         mean=sizes.mean(0),
         probability=log_probability[-1].exp(),
         rank=rank[-1],

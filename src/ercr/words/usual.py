@@ -22,14 +22,13 @@ _STEPS = 12  # per standard deviation, each number in one byte: up to ten of the
 class Usual:
     """What the lens reads of every token in pictures that have nothing to do with it, in standard deviations."""
 
-    size: Floats  # [V] the highest logit at any visual token, mean over pictures
-    most: Floats  # [V] the same, the highest of all pictures
-    mean: Floats  # [V] the mean logit of all visual tokens, mean over pictures
+    size: Floats  # [V] the highest logit at any visual token of any picture
+    mean: Floats  # [V] the mean logit of all visual tokens of all pictures
 
     @classmethod
     def of(cls, sizes: Floats, means: Floats) -> Usual:
         """From the highest and the mean logits [pictures, V] in some pictures."""
-        return cls(sizes.mean(0), sizes.max(0), means.mean(0))
+        return cls(sizes.max(0), means.mean(0))
 
     def __len__(self) -> int:
         return len(self.size)
@@ -43,7 +42,7 @@ class Usual:
         with np.load(file, allow_pickle=False) as found:
             columns = [found[column.name].astype(np.float64) / _STEPS for column in fields(cls)]
         if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
-            raise ValueError("it has not three numbers for each token")
+            raise ValueError("it has not two numbers for each token")
         return cls(*columns)
 
 

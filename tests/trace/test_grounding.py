@@ -13,7 +13,7 @@ from ercr.errors import InputError
 from ercr.models.chat import as_messages
 from ercr.trace import Needs, TraceRequest, trace_samples
 from ercr.trace.answers import answers_about, log_probabilities_behind
-from ercr.trace.lens import lead, spelt, vocabulary_sizes
+from ercr.trace.lens import Rivals, spelt, vocabulary_sizes
 from ercr.trace.ranked import entropies
 from ercr.trace.without_picture import text_alone, without_picture
 from tests.families.checks import picture as blobs
@@ -166,7 +166,8 @@ def test_sizes_rivals_and_entropy_are_those_of_all_logits(load, picture):
     np.testing.assert_allclose(largest, sizes.amax(0), rtol=1e-5)
     np.testing.assert_allclose(means, sizes.mean(0), rtol=1e-4, atol=1e-6)
     shares, others = said.softmax(-1).topk(4)
-    for row, gap in enumerate(lead(adapter, trace.lens[-1], answer, others, shares)):
+    found = spelt(adapter, [trace.lens], [answer], [Rivals(others, shares)])[0]
+    for row, gap in enumerate(found.lead):
         rivals = [(float(share), int(other)) for share, other in zip(shares[row], others[row], strict=True)]
         rivals = [(share, float(sizes[:, other].max())) for share, other in rivals if other != answer[row]]
         mean = sum(share * size for share, size in rivals) / sum(share for share, _ in rivals)

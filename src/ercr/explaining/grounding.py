@@ -14,7 +14,7 @@ from ercr.errors import InputError
 from ercr.explaining.describe import Measured
 from ercr.models.base import Adapter
 from ercr.trace import Trace, TraceRequest
-from ercr.trace.lens import Spelt, lead, spelt
+from ercr.trace.lens import Rivals, Spelt, spelt
 from ercr.trace.ranked import entropies
 from ercr.trace.without_picture import TEXT, without_picture
 from ercr.words.calibration import Calibration
@@ -66,11 +66,11 @@ def measure(
             own[WITHOUT + kind] = column.float()
     states = [trace.lens for trace in traces]
     if all(one is not None for one in states):
-        found = spelt(adapter, cast("list[Tensor]", states), answers)
+        found = spelt(adapter, cast("list[Tensor]", states), answers, [_rivals(trace) for trace in traces])
         for own, one in zip(values, found, strict=True):
             own |= _named(one)
     for own, trace, answer in zip(values, traces, answers, strict=True):
-        own |= _said(adapter, trace) | _lead(adapter, trace) | _usual(calibration, answer, adapter.vocabulary)
+        own |= _said(adapter, trace) | _usual(calibration, answer, adapter.vocabulary)
     return [Measured(own, calibration) for own in values]
 
 
@@ -78,6 +78,7 @@ def _named(one: Spelt) -> dict[str, Tensor]:
     return {
         "lens.size": one.size,
         "lens.mean": one.mean,
+        **({} if one.lead is None else {"lens.lead": one.lead}),
         "lens.last_rank": one.rank,
         "lens.last_probability": one.probability,
         "lens.rank": one.best_rank,
@@ -96,14 +97,10 @@ def _said(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
     return {"entropy": entropies(adapter, states), "chosen": chosen.float()}
 
 
-def _lead(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
-    """How far the lens prefers each token to what the model would rather or also have said there."""
+def _rivals(trace: Trace) -> Rivals:
+    """What the model would rather or also have said in the place of each token of the answer."""
     text, rows = trace.text, slice(trace.prompts, None)
-    if trace.lens is None or not len(text.targets[rows]):
-        return {}
-    states = trace.lens[-1]
-    words, others = (ids[rows].to(states.device) for ids in (text.targets, text.top_ids[:, :_RIVALS]))
-    return {"lens.lead": lead(adapter, states, words, others, text.top_probabilities[rows, :_RIVALS])}
+    return Rivals(text.top_ids[rows, :_RIVALS], text.top_probabilities[rows, :_RIVALS])
 
 
 def _usual(calibration: Calibration, answer: Tensor, vocabulary: int) -> dict[str, Tensor]:

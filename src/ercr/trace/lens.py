@@ -39,48 +39,52 @@ class Spelt:
     best_probability: Tensor  # over all layers that were read
     best_rank: Tensor
     focus: Tensor  # 0..1: how far the best visual token stands out, after what the answer's words share was removed
+    lead: Tensor | None  # how far `size` is above that of the word's rivals, on average
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """What the model would rather or also have said in the place of each of an answer's tokens."""
+
+    words: Tensor  # [R, k]
+    shares: Tensor  # [R, k] how probable they were
 
 
 @torch.no_grad()
-def spelt(adapter: Adapter, states: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Spelt]:
+def spelt(
+    adapter: Adapter, states: Sequence[Tensor], targets: Sequence[Tensor], rivals: Sequence[Rivals] | None = None
+) -> list[Spelt]:
     """For each sample the states [K, N, d] of its visual tokens behind the final norm, and the words' tokens [R]."""
     sample = _vocabulary_sample(adapter, states[0].device)
-    return [_of_sample(adapter, one, words.to(one.device), sample) for one, words in zip(states, targets, strict=True)]
+    others = [None] * len(states) if rivals is None else rivals
+    return [
+        _of_sample(adapter, one, words.to(one.device), sample, other)
+        for one, words, other in zip(states, targets, others, strict=True)
+    ]
 
 
-def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor) -> Spelt:
+def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor, rivals: Rivals | None) -> Spelt:
     layers, count = states.shape[:2]
     wide = states.flatten(0, 1).to(torch.promote_types(states.dtype, torch.float32))  # [K * N, d]
-    rows = torch.cat([words, sample])
+    rows = torch.cat([sample, words, *([] if rivals is None else [rivals.words.to(words).flatten()])])
     found = adapter.adjust(_own_logits(adapter, wide, rows)).view(layers, count, -1)
-    own, others = found[..., : len(words)], found[..., len(words) :]
+    counts = [len(sample), len(words), len(rows) - len(sample) - len(words)]
+    others, own, instead = torch.split(found, counts, dim=-1)
     spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
-    likely = own - others.logsumexp(-1, keepdim=True), (own - middle) / spread.clamp(min=1e-6)  # [K, N, R] each
-    sizes = likely[1][-1]
+    sizes, theirs = ((part - middle) / spread.clamp(min=1e-6) for part in (own, instead))
+    likely = own - others.logsumexp(-1, keepdim=True), sizes  # [K, N, R] each
     places = torch.cat([one.topk(min(_PLACES, count), dim=1).indices for one in likely], dim=1)  # [K, 2 P, R]
     rank, log_probability = _exactly(adapter, wide, own, places, words)
     return Spelt(
-        size=sizes.amax(0),
-        mean=sizes.mean(0),
+        size=sizes[-1].amax(0),
+        mean=sizes[-1].mean(0),
         probability=log_probability[-1].exp(),
         rank=rank[-1],
         best_probability=log_probability.amax(0).exp(),
         best_rank=rank.amin(0),
         focus=_focus(own[-1]),
+        lead=None if rivals is None else _lead(sizes[-1], theirs[-1], words, rivals),
     )
-
-
-@torch.no_grad()
-def lead(adapter: Adapter, states: Tensor, words: Tensor, others: Tensor, shares: Tensor) -> Tensor:
-    """By how much each word's size [R] is above that of others [R, k] that could have stood there, by their shares."""
-    rows, at = torch.unique(torch.cat([words[:, None], others], 1), return_inverse=True)
-    wide = states.to(torch.promote_types(states.dtype, torch.float32))
-    drawn = _vocabulary_sample(adapter, states.device)
-    every = adapter.adjust(_own_logits(adapter, wide, torch.cat([rows, drawn])))
-    spread, middle = torch.std_mean(every[:, len(rows) :], dim=-1, keepdim=True)
-    size = ((every[:, : len(rows)] - middle) / spread.clamp(min=1e-6)).amax(0)[at]  # [R, 1 + k]
-    weights = shares.to(size) * (others != words[:, None])
-    return size[:, 0] - (size[:, 1:] * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
 @torch.no_grad()
@@ -91,6 +95,13 @@ def vocabulary_sizes(adapter: Adapter, states: Tensor) -> tuple[Tensor, Tensor]:
     spread, middle = torch.std_mean(every[:, _vocabulary_sample(adapter, states.device)], dim=-1, keepdim=True)
     found = (every - middle) / spread.clamp(min=1e-6)
     return found.amax(0), found.mean(0)
+
+
+def _lead(sizes: Tensor, others: Tensor, words: Tensor, rivals: Rivals) -> Tensor:
+    """From sizes [N, R] of words and those [N, R * k] of their rivals; a word is not its own rival."""
+    best = others.amax(0).view(rivals.words.shape)
+    shares = rivals.shares.to(best) * (rivals.words.to(words) != words[:, None])
+    return sizes.amax(0) - (best * shares).sum(1) / shares.sum(1).clamp(min=1e-9)
 
 
 def _own_logits(adapter: Adapter, states: Tensor, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Usual:
         return len(self.size)
 
     def save(self, path: Path) -> None:
-        np.savez_compressed(path, **{name: _in_bytes(column) for name, column in vars(self).items()})
+        np.savez_compressed(path, size=_in_bytes(self.size), mean=_in_bytes(self.mean))
 
     @classmethod
     def load(cls, file: Any) -> Usual:

@@ -11,7 +11,7 @@ the weight. The thresholds are set on the names, with predictions for pictures t
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,11 +25,13 @@ from ercr.words.calibration import Calibration, Part
 from ercr.words.function_words import contents
 
 FEATURES = (
-    *("effect", "log_probability", "lens.size", "lens.mean"),
+    *("effect", "lens.size", "lens.mean"),
     *("lens.usual_size", "lens.usual_mean"),  # known only for models with a table of usual words
     *("chosen", "chosen.entropy", "chosen.lead", "function"),
 )
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
+MATCHED = ("names", "captions")  # own nouns are too few: only some words are there in one picture and not in another
+_KINDS = ("chosen", "function")  # features that say what kind of word it is, of which another share is there
 # shares of wrong verdicts at which the thresholds are set: of names, and of function words
 ABSENT_SEEN, PRESENT_GUESSED, FUNCTION_SEEN = 0.07, 0.10, 0.03
 _USUAL = (0.3, 0.6)
@@ -51,6 +53,7 @@ class Examples:
     values: Floats  # [n, features]
     there: NDArray[np.bool_]
     weights: Floats
+    matched: Floats  # the same, but of every word as much weight where it is there as where it is not
     images: NDArray[Any]
     names: NDArray[np.bool_]  # whether it is a name that was asked about
     function: NDArray[np.bool_]  # whether it is a function word
@@ -99,15 +102,33 @@ def examples(run: Run, features: Sequence[str], most: Mapping[str, float] = _MOS
     weights = np.asarray(sum(SHARES[kind] * mask / max(mask.sum(), 1) for kind, mask in kinds.items()))
     kept = weights > 0
     there = _true(words["there"]) & ~function
+    matched = weights.copy()
+    for kind in MATCHED:
+        matched[kinds[kind]] = SHARES[kind] * _matched(words["text"][kinds[kind]], there[kinds[kind]])
+    weights[kinds["captions"]] = 0  # how many of them are there says nothing of the words that people ask about
     values = np.stack([found[name] for name in features], 1)
     images = np.asarray([f"{run.path.name}/{name}" for name in words["sample"]])
-    chosen = (values, there, weights, images, kinds["names"], function)
+    chosen = (values, there, weights, matched, images, kinds["names"], function)
     return Examples(*(column[kept] for column in chosen))
+
+
+def _matched(texts: NDArray[Any], there: NDArray[np.bool_]) -> Floats:
+    """Weights with which no word is there more often than another, so that which word it is tells nothing.
+
+    Otherwise a fit learns how absent names were drawn, and that people and dogs are nearly always in Flickr8k.
+    """
+    _, word = np.unique([text.lower() for text in texts], return_inverse=True)
+    true, false = (np.bincount(word, weights=kind) for kind in (there, ~there))
+    each = np.where(there, false[word], true[word]) / (true + false)[word]
+    return np.asarray(each / max(each.sum(), 1e-9))
 
 
 def together(parts: Sequence[Examples], shares: Sequence[float]) -> Examples:
     """All words, with a share of the weight for each part."""
-    scaled = [replace(part, weights=part.weights * share) for part, share in zip(parts, shares, strict=True)]
+    scaled = [
+        replace(part, weights=part.weights * share, matched=part.matched * share)
+        for part, share in zip(parts, shares, strict=True)
+    ]
     return Examples(*(np.concatenate([vars(part)[name] for part in scaled]) for name in vars(parts[0])))
 
 
@@ -127,7 +148,8 @@ def best(name: str, runs: Sequence[Run], shares: Sequence[float], by_hand: Calib
 
 def fit(name: str, data: Examples, features: Sequence[str], facts: Facts) -> Calibration:
     """A calibration with fitted weights and its thresholds."""
-    model, below, above, found = _fitted(data, facts)
+    kinds = [at for at, feature in enumerate(features) if feature in _KINDS]
+    model, below, above, found = _fitted(data, facts, lambda chosen: _in_two_steps(data, chosen, kinds))
     parts = tuple(_part(feature, model, at) for at, feature in enumerate(features))
     return Calibration(name, parts, round(model.bias, 5), below, above, (), found)
 
@@ -138,22 +160,36 @@ def scale(name: str, data: Examples, base: Calibration, facts: Facts) -> Calibra
     mean, spread, weight, low, high = parts
     total = np.clip((data.values[:, :-1] - mean) / spread, low, high) @ weight
     both = replace(data, values=np.stack([total, data.values[:, -1]], 1))
-    model, below, above, found = _fitted(both, facts)
+    model, below, above, found = _fitted(both, facts, lambda chosen: _logistic(both, chosen))
     slope = float(model.weights[0] / model.scale[0])
     scaled = tuple(replace(part, weight=round(slope * part.weight, 5)) for part in base.parts)
     bias = round(model.bias - slope * float(model.mean[0]), 5)
     return Calibration(name, (*scaled, _part(FEATURES[-1], model, 1)), bias, below, above, (), found)
 
 
-def _fitted(data: Examples, facts: Facts) -> tuple[_Logistic, float, float, dict[str, Any]]:
+def _in_two_steps(data: Examples, chosen: NDArray[np.bool_], kinds: Sequence[int]) -> _Logistic:
+    """Weights from matched words; their size, the constant and what kinds of words count from words as they come."""
+    first = _logistic(replace(data, weights=data.matched), chosen)
+    standard = np.clip((data.values - first.mean) / first.scale, -_LIMIT, _LIMIT)
+    columns = [standard @ first.weights, *(standard[:, at] for at in kinds)]
+    second = _logistic(replace(data, values=np.stack(columns, 1)), chosen, np.inf)
+    slopes = second.weights / second.scale
+    weights = first.weights * slopes[0]
+    weights[list(kinds)] += slopes[1:]
+    return _Logistic(first.mean, first.scale, weights, second.bias - float(slopes @ second.mean))
+
+
+def _fitted(
+    data: Examples, facts: Facts, fitting: Callable[[NDArray[np.bool_]], _Logistic]
+) -> tuple[_Logistic, float, float, dict[str, Any]]:
     """The regression, its thresholds, and how well it does on pictures that it was not fitted on."""
     held_out = np.zeros(len(data.there))
     fold = _fold(data.images)
     for at in range(_FOLDS):
-        held_out[fold == at] = _logistic(data, fold != at).predict(data.values[fold == at])
+        held_out[fold == at] = fitting(fold != at).predict(data.values[fold == at])
     told = Told(held_out[data.names], data.there[data.names], data.images[data.names].tolist())
     found = {**facts, "words": len(data.there), "pictures": len(set(data.images))}
-    model = _logistic(data, np.ones(len(data.there), bool))
+    model = fitting(np.ones(len(data.there), bool))
     return model, *thresholds(data, held_out), {**found, _SCORE: round(float(told.auroc()), 3)}
 
 
@@ -189,13 +225,13 @@ class _Logistic:
         return np.asarray(1 / (1 + np.exp(-(self.bias + standard @ self.weights))))
 
 
-def _logistic(data: Examples, chosen: NDArray[np.bool_]) -> _Logistic:
+def _logistic(data: Examples, chosen: NDArray[np.bool_], limit: float = _LIMIT) -> _Logistic:
     """Weighted logistic regression with a small ridge, by Newton's method."""
     values, there, weights = data.values[chosen], data.there[chosen].astype(float), data.weights[chosen]
     weights = weights * len(weights) / weights.sum()
     mean = np.average(values, axis=0, weights=weights)
     scale = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
-    standard = np.clip((values - mean) / scale, -_LIMIT, _LIMIT)
+    standard = np.clip((values - mean) / scale, -limit, limit)
     design = np.concatenate([standard, np.ones((len(values), 1))], 1)
     ridge = np.diag([_RIDGE] * values.shape[1] + [0.0])
     found = np.zeros(design.shape[1])

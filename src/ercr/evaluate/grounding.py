@@ -66,7 +66,7 @@ class GroundingWorker(Worker):
             facts = {**head, "source": source, "drawn": drawn}
             yield from _word_rows(facts, one, known, sample.prompt, self._language)
         for name, one in zip(names, found[len(told) :], strict=True):
-            yield _name_row(head, name, one)
+            yield _name_row(head, name, known.areas.get(name.text), one)
 
     def _next(self, index: int) -> Sample:
         """The sample behind this one that can be read; it stands for any other."""
@@ -149,12 +149,12 @@ def _length(words: Sequence[Word], known: Scene, language: Language) -> int:
     return 1
 
 
-def _name_row(head: Row, name: Named, found: Read) -> Row:
+def _name_row(head: Row, name: Named, area: float | None, found: Read) -> Row:
     """The row of a name in an answer of an article, the name and a full stop."""
     return {
         **head,
         **_numbers(found, 1, len(found.words) - 1),
-        **{"source": "name", "answer": _asking(name.text), "text": name.text, "drawn": name.drawn},
+        **{"source": "name", "answer": _asking(name.text), "text": name.text, "drawn": name.drawn, "area": area},
         **{"there": name.there, "kind": "noun", "word": 1, "words": len(found.words), "repeated": False},
     }
 

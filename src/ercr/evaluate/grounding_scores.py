@@ -17,6 +17,7 @@ from ercr.metrics.pooled import Interval
 
 LOWER = frozenset(("entropy", "lens_rank", "lens_last_rank"))  # signals that are low where a thing is there
 KINDS = ("random", "popular", "together")  # how absent names were drawn
+LARGE = 0.1  # share of the picture from which a thing is large
 
 Mask = NDArray[np.bool_]
 
@@ -61,6 +62,8 @@ def groups(words: Words) -> dict[str, Mask]:
     present = name & (drawn == "present")
     found = {"names": name}
     found |= {f"names, absent ones {kind}": present | (name & (drawn == kind)) for kind in KINDS}
+    large = present & (np.asarray(words["area"], float) >= LARGE)
+    found |= {"names of large things, absent ones random": large | (name & (drawn == "random"))}
     found |= {"nouns of captions, this picture's and another's": (words["source"] == "given") & words.judged}
     nouns = own & words.judged
     place = np.asarray(words["word"], float) / np.maximum(np.asarray(words["words"], float), 1)

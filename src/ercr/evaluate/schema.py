@@ -74,6 +74,7 @@ ASKED = [
     ("text", pa.string()),  # the word or name
     ("drawn", pa.string()),  # of a name: present, random, popular or together; of a caption: caption or other caption
     ("there", pa.bool_()),  # whether its thing is in the picture; null for words that were not judged
+    ("area", pa.float64()),  # of a name that was asked about: the share of the picture that its masks have
     ("by", pa.string()),  # what says so: mask, reference or neither
     ("kind", pa.string()),  # noun, function or other
     ("content", pa.bool_()),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ercr.image.geometry import Floats
 
+_OFTEN = 0.9  # share of the pictures; the highest of all would depend on how many there are
 _STEPS = 12  # per standard deviation, each number in one byte: up to ten of them
 
 
@@ -22,13 +23,13 @@ _STEPS = 12  # per standard deviation, each number in one byte: up to ten of the
 class Usual:
     """What the lens reads of every token in pictures that have nothing to do with it, in standard deviations."""
 
-    size: Floats  # [V] the highest logit at any visual token of any picture
+    size: Floats  # [V] the highest logit at any visual token, which a tenth of the pictures exceeds
     mean: Floats  # [V] the mean logit of all visual tokens of all pictures
 
     @classmethod
     def of(cls, sizes: Floats, means: Floats) -> Usual:
         """From the highest and the mean logits [pictures, V] in some pictures."""
-        return cls(sizes.max(0), means.mean(0))
+        return cls(np.quantile(sizes, _OFTEN, axis=0), means.mean(0))
 
     def __len__(self) -> int:
         return len(self.size)

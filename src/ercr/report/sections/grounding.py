@@ -27,6 +27,8 @@ LABELS = {
     "effect_noise": "image effect, noise",
     "effect_other": "image effect, another picture",
     "lens_size": "lens: highest logit",
+    "lens_mean": "lens: mean logit",
+    "lens_lead": "lens: lead over rivals",
     "lens_last_rank": "lens: best rank",
     "lens_last_probability": "lens: highest probability",
     "focus": "focus",

@@ -1,12 +1,15 @@
 """Fits the calibrations of `seen` to rows of `ercr evaluate --task grounding`, and scores other rows by them.
 
     python -m training.grounding usual photo-mini hf:FLICKR8K,split=train
-    ercr evaluate --task grounding --signals own -d hf:FLICKR8K,split=val --limit 120 -m photo-mini -o RUNS/flickr
+    python -m training.grounding collages COLLAGES hf:FLICKR8K,split=test
+    ercr evaluate --task grounding --signals own -d hf:FLICKR8K,split=val --limit 120 -m photo-mini -o RUNS/val
+    ercr evaluate --task grounding --signals own -d hf:FLICKR8K,split=test --limit 120 -m photo-mini -o RUNS/test
+    ercr evaluate --task grounding --signals own -d hf:COLLAGES,split=train -m photo-mini -o RUNS/collages
     ercr evaluate --task grounding --signals own -d scenes:60@40000 -m scenes-llava -o RUNS/scenes-llava
     ercr evaluate --task grounding --signals own -d scenes:80@50000,style=FACEBOOK -m scenes-llava -o RUNS/other-llava
-    python -m training.grounding fit photo-mini RUNS/flickr
+    python -m training.grounding fit photo-mini RUNS/val RUNS/test RUNS/collages
     python -m training.grounding fit scenes-llava RUNS/scenes-llava RUNS/other-llava
-    python -m training.grounding fit general RUNS/flickr RUNS/scenes-* RUNS/other-*
+    python -m training.grounding fit general RUNS/val RUNS/test RUNS/collages RUNS/scenes-* RUNS/other-*
     python -m training.grounding score photo-mini RUNS/coco --beside general fixed --out TABLE.json
 
 FACEBOOK is `img/facebook/64` of the npm package emoji-datasource-facebook: a style that no model was trained on, so
@@ -25,23 +28,29 @@ import ercr.words.calibration
 from ercr.evaluate import Run
 from ercr.words.calibration import FIXED, find_calibration
 
+from .collages import write
 from .fit import best
 from .score import scored
 from .usual import usual
 
+COLLAGES = 90  # pictures
 CALIBRATIONS = Path(ercr.words.calibration.__file__).parent / "calibrations"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("usual", "fit", "score"))
-    parser.add_argument("calibration", help="its name")
-    parser.add_argument("runs", nargs="+", type=Path, help="of `usual`: the dataset instead")
+    parser.add_argument("what", choices=("usual", "collages", "fit", "score"))
+    parser.add_argument("calibration", help="its name; of `collages` a new folder")
+    parser.add_argument("runs", nargs="+", type=Path, help="of `usual` and `collages`: a dataset instead")
     parser.add_argument("--beside", nargs="*", default=[], help="other calibrations to score, by name or file")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.what == "usual":
         _usual(given.calibration, str(given.runs[0]), given.out)
+        return
+    if given.what == "collages":
+        _refuse(str(given.runs[0]))
+        write(str(given.runs[0]), COLLAGES, Path(given.calibration))
         return
     runs = [Run.open(path) for path in given.runs]
     if given.what == "score":

@@ -24,11 +24,13 @@ from ercr.metrics.detection import Told
 from ercr.words.calibration import Calibration, Part
 from ercr.words.function_words import contents
 
-FEATURES = (
+PHOTOGRAPHS = (
     *("effect", "lens.size", "lens.mean"),
     *("lens.usual_size", "lens.usual_mean"),  # known only for models with a table of usual words
     *("chosen", "chosen.entropy", "chosen.lead", "function"),
 )
+# the last ones also depend on which word it is; no harm where every thing is drawn equally often, but in photographs
+SCENES = (*PHOTOGRAPHS[:-1], "lens.log_probability", "likely", "likely.size", "function")
 SHARES = {"names": 0.4, "captions": 0.2, "own": 0.3, "function": 0.1}  # of the weight
 MATCHED = ("names", "captions")  # own nouns are too few: only some words are there in one picture and not in another
 _KINDS = ("chosen", "function")  # features that say what kind of word it is, of which another share is there
@@ -134,8 +136,10 @@ def together(parts: Sequence[Examples], shares: Sequence[float]) -> Examples:
 
 def best(name: str, runs: Sequence[Run], shares: Sequence[float], by_hand: Calibration, facts: Facts) -> Calibration:
     """With weights that were set by hand, or fitted ones if these are better by more than a little."""
-    hand = [*(part.name for part in by_hand.parts), FEATURES[-1]]
-    features = [name for name in FEATURES if all(_measured(run, name) for run in runs)]
+    hand = [*(part.name for part in by_hand.parts), "function"]
+    drawn = all(str(run.settings["dataset"]["spec"]).startswith("scenes") for run in runs)
+    wanted = SCENES if drawn else PHOTOGRAPHS
+    features = [name for name in wanted if all(_measured(run, name) for run in runs)]
     ours = together([examples(run, features) for run in runs], shares)
     theirs = together([examples(run, hand, {}) for run in runs], shares)
     fitted, scaled = fit(name, ours, features, facts), scale(name, theirs, by_hand, facts)
@@ -164,7 +168,7 @@ def scale(name: str, data: Examples, base: Calibration, facts: Facts) -> Calibra
     slope = float(model.weights[0] / model.scale[0])
     scaled = tuple(replace(part, weight=round(slope * part.weight, 5)) for part in base.parts)
     bias = round(model.bias - slope * float(model.mean[0]), 5)
-    return Calibration(name, (*scaled, _part(FEATURES[-1], model, 1)), bias, below, above, (), found)
+    return Calibration(name, (*scaled, _part("function", model, 1)), bias, below, above, (), found)
 
 
 def _in_two_steps(data: Examples, chosen: NDArray[np.bool_], kinds: Sequence[int]) -> _Logistic:

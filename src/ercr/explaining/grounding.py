@@ -69,8 +69,8 @@ def measure(
         found = spelt(adapter, cast("list[Tensor]", states), answers, [_rivals(trace) for trace in traces])
         for own, one in zip(values, found, strict=True):
             own |= _named(one)
-    for own, trace, answer in zip(values, traces, answers, strict=True):
-        own |= _said(adapter, trace) | _usual(calibration, answer, adapter.vocabulary)
+    for own, said, answer in zip(values, _said(adapter, traces), answers, strict=True):
+        own |= said | _usual(calibration, answer, adapter.vocabulary)
     return [Measured(own, calibration) for own in values]
 
 
@@ -87,14 +87,15 @@ def _named(one: Spelt) -> dict[str, Tensor]:
     }
 
 
-def _said(adapter: Adapter, trace: Trace) -> dict[str, Tensor]:
+def _said(adapter: Adapter, traces: Sequence[Trace]) -> list[dict[str, Tensor]]:
     """How unsure the model was of what to say where each token stands, and whether the token was its own choice."""
-    text, rows = trace.text, slice(trace.prompts, None)
-    states = text.emit_states[rows]
-    if not states.numel():  # a model whose insides are not read
-        return {}
-    chosen = text.top_ids[rows, 0] == text.targets[rows].to(text.top_ids.device)
-    return {"entropy": entropies(adapter, states), "chosen": chosen.float()}
+    texts = [(trace.text, slice(trace.prompts, None)) for trace in traces]
+    states = [text.emit_states[rows] for text, rows in texts]
+    if not all(one.shape[-1] for one in states):  # a model whose insides are not read
+        return [{} for _ in traces]
+    entropy = torch.split(entropies(adapter, torch.cat(states)), [len(one) for one in states])
+    chosen = [text.top_ids[rows, 0] == text.targets[rows].to(text.top_ids.device) for text, rows in texts]
+    return [{"entropy": doubt, "chosen": own.float()} for doubt, own in zip(entropy, chosen, strict=True)]
 
 
 def _rivals(trace: Trace) -> Rivals:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from ercr.datasets.registry import open_dataset
@@ -75,6 +77,9 @@ def test_names_are_asked_about_in_pairs_and_judged_by_masks(rows):
         assert sorted(row["drawn"] for row in names) == ["popular", "present", "random", "together"]
         for row in names:
             assert row["there"] == (row["drawn"] == "present") == (row["text"] in there)
+            if row["there"]:
+                number = next(id_ for id_, name in sample.categories.items() if name == row["text"])
+                assert row["area"] == pytest.approx((sample.labels == number).mean())
             assert row["answer"] == f"{'An' if row['text'][0] in 'aeiou' else 'A'} {row['text']}."
 
 
@@ -92,6 +97,21 @@ def test_a_run_continues_with_the_same_bytes_and_refuses_other_settings(explaine
         evaluate(explainer, out=tmp_path / "x", **{**OPTIONS, "methods": "cam"})
     with pytest.raises(InputError, match="scores no maps"):
         evaluate(explainer, out=tmp_path / "x", **{**OPTIONS, "maps": True})
+
+
+def test_a_run_of_an_earlier_version_that_lacks_columns_is_read(run, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(run.path, older)
+    file = older / "rows.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["area", "chosen"]), file)
+    about = json.loads((older / "rows.json").read_text())
+    about["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (older / "rows.json").write_text(json.dumps(about))
+    found = Run(older).table()
+    assert found.schema == run.table().schema
+    assert found["chosen"].null_count == len(found)
+    assert found["seen"] == run.table()["seen"]
+    assert scores(found)["names"]["seen"] == scores(run.table())["names"]["seen"]
 
 
 def test_signals_that_need_no_further_pass_are_the_same_alone(explainer, rows, tmp_path):

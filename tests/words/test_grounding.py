@@ -132,3 +132,14 @@ def test_a_phrase_is_as_well_seen_as_its_least_seen_word_that_names_something():
     assert not joined([words["and"], words[","]]).content
     assert joined([]) is None
     assert all(word.grounding is None for word in (*made.prompt_words, *explanation().words))
+
+
+def test_what_moved_a_word_is_summed_by_what_it_is_about_and_the_most_comes_first():
+    weights = {"effect": 0.5, "lens.size": 1.0, "lens.usual_mean": -0.5, "chosen.entropy": -2.0, "function": 3.0}
+    parts = tuple(Part(name, 0.0, 1.0, weight) for name, weight in weights.items())
+    values = {"without.text": np.log([0.05]), "lens.size": np.ones(1), "lens.usual_mean": np.ones(1)}
+    values |= {"chosen": np.ones(1), "entropy": np.ones(1)}
+    found = Signals(0, values, Calibration("x", parts, 0.0, 0.3, 0.6)).word([0], [math.log(0.1)], True)
+    assert list(found.moves) == ["the model’s doubt", "what the image spells", "the image effect"]
+    assert found.moves["what the image spells"] == pytest.approx(0.5)
+    assert sum(found.moves.values()) == pytest.approx(sum(found.parts.values()) - found.parts["function"])

@@ -89,6 +89,7 @@ def _word(word: Word) -> dict[str, Any]:
     found, spot = word.grounding, word.spot
     assert found is not None
     data = {key: value for key, value in found.to_dict().items() if key not in ("content", "parts")}
+    data["moves"] = found.moves
     place = None if spot is None else {"name": spot.name, "box": list(spot.box), "picture": spot.picture}
     if place is not None and spot is not None and spot.seconds is not None:
         place["seconds"] = spot.seconds

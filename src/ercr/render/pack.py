@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAP_BYTES = 5_000_000  # of all maps in a page; above it maps are coarsened, so that the page opens fast
 _HEAVIEST, _LIGHTEST = 12, 4  # tokens listed of a word's context
+_LEAST_MOVE = 0.2  # of the sum behind `seen`, from which a page says what moved it
 
 
 def pack(explanations: Sequence[WordMaps], word: Word | None = None) -> dict[str, Any]:
@@ -89,6 +90,7 @@ def _word_grounding(found: Grounding) -> dict[str, Any]:
         "rank": found.lens_rank,
         "lens": None if found.lens_probability is None else _number(found.lens_probability),
         "focus": None if found.focus is None else _number(found.focus),
+        "moves": [[about, _number(value)] for about, value in found.moves.items() if abs(value) >= _LEAST_MOVE],
     }
 
 

@@ -13,6 +13,19 @@ from ercr.words.calibration import Calibration, Verdict
 _LOGARITHMIC = ("rank", "probability", "last_rank", "last_probability")  # signals whose logarithm is weighed
 _LEAST = 1e-30
 _WEIGHED = ("text",)  # the effect that is weighed, where it was measured; else the first one by name
+# what the values of a calibration are about, for people; those of the lens together say what the picture spells
+_ABOUT = {
+    "effect": "the image effect",
+    "lens": "what the image spells",
+    "likely.size": "what the image spells",
+    "focus": "the focus",
+    "chosen": "the model’s own choice",
+    "chosen.entropy": "the model’s doubt",
+    "chosen.lead": "its rivals",
+    "log_probability": "its probability",
+    "likely": "its probability",
+}
+_ALIKE = "function"  # moves all words that could name something alike
 WITHOUT = "without."  # begins the names of log-probabilities of words that were read without the picture
 
 
@@ -29,6 +42,17 @@ class Grounding:
     lens_probability: float | None = None  # its highest probability there
     focus: float | None = None  # how compact the evidence is that earlier words do not share, 0..1
     parts: Mapping[str, float] = field(default_factory=dict)  # what each measured value adds to the calibration's sum
+
+    @property
+    def moves(self) -> dict[str, float]:
+        """What raised and lowered the sum, in words; the most first."""
+        found: dict[str, float] = {}
+        for name, value in self.parts.items():
+            if name == _ALIKE:
+                continue
+            about = _ABOUT.get(name) or _ABOUT.get(name.split(".")[0], name)
+            found[about] = found.get(about, 0.0) + value
+        return dict(sorted(found.items(), key=lambda move: -abs(move[1])))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

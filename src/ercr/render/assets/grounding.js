@@ -35,6 +35,16 @@ const ABOUT = {
   guessed: "Little in the image speaks for this word: the text before it explains it, or nothing does.",
 };
 
+// "Raised by what the image spells (+1.9), lowered by the model’s doubt (−0.4)."
+const moves = (found) => {
+  const said = (sign) =>
+    found.moves.filter(([, value]) => Math.sign(value) === sign).map(([about, value]) => `${about} (${signed(value)})`);
+  const [up, down] = [said(1), said(-1)];
+  const parts = [up.length ? `raised by ${up.join(", ")}` : "", down.length ? `lowered by ${down.join(", ")}` : ""];
+  const text = parts.filter(Boolean).join("; ");
+  return text && `${text[0].toUpperCase()}${text.slice(1)}.`;
+};
+
 export const grounds = (found, probability) => {
   if (!found) return [];
   const block = make("section", {}, make("h3", {}, "Seen or guessed?"));
@@ -43,5 +53,6 @@ export const grounds = (found, probability) => {
   block.append(
     bars([...(found.content ? [["seen", found.seen, number(found.seen), 1]] : []), ...parts(found, probability)], "What speaks for it"),
   );
+  if (found.content && found.moves?.length) block.append(make("p", {}, moves(found)));
   return [block];
 };

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,17 +13,28 @@ from torch import Tensor
 
 
 def steps_for(like: Tensor) -> Any:
-    """The module with these functions for states like these: kernels on a GPU, where there is Triton."""
-    import sys
+    """The module with these functions for states like these: kernels on a GPU, where Triton's work."""
+    found = _kernels(like.device, like.dtype) if like.is_cuda else None
+    return sys.modules[__name__] if found is None else found
 
-    if like.is_cuda:
-        try:
-            from ercr.models import kernels
-        except ImportError:  # torch for Windows comes without Triton
-            pass
-        else:
-            return kernels
-    return sys.modules[__name__]
+
+@cache
+def _kernels(device: torch.device, kind: torch.dtype) -> Any:
+    """The kernels, if they run there: torch for Windows has no Triton, and Triton needs a C compiler."""
+    try:
+        from ercr.models import kernels
+
+        with torch.cuda.device(device):
+            states = torch.ones(2, 2, 8, device=device, dtype=kind)
+            places = torch.arange(2, device=device)
+            kernels.turn(states, states, states, states[:, :1], states[:, :1], None, 0.0, None, None)
+            kernels.turn(*(states,) * 3, states[:, :1], states[:, :1], None, 0.0, (states + 0, states + 0), places)
+            kernels.add_norm(states[0], states[1], states[0, 0], 1e-6)
+            kernels.quick_gelu(kernels.gated(states, states))
+    except Exception as error:  # of many kinds, from Triton, the compiler and the driver
+        warnings.warn(f"Bulk runs are slower here, because Triton's kernels do not run: {error}", stacklevel=4)
+        return None
+    return kernels
 
 
 def add_norm(x: Tensor, more: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -93,13 +93,18 @@ def _matrix(old: int, new: int, resample: int, backend: Backend, device: torch.d
 
 
 def _made(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> Tensor:
-    found, places, bits = weights(old, new, resample, backend)
-    # a power of two changes no digit of the products, and their sums stay exact
-    found, places = sent(found * 2.0**-bits, device), sent(places, device)
+    found, places = _on(old, new, resample, backend, device)
     return found.new_zeros(new, old).scatter_add_(1, places, found)
 
 
-_kept = lru_cache(maxsize=64)(_made)
+@lru_cache(maxsize=4096)
+def _on(old: int, new: int, resample: int, backend: Backend, device: torch.device) -> tuple[Tensor, Tensor]:
+    found, places, bits = weights(old, new, resample, backend)
+    # a power of two changes no digit of the products, and their sums stay exact
+    return sent(found * 2.0**-bits, device), sent(places, device)
+
+
+_kept = lru_cache(maxsize=64)(_made)  # most of a matrix is zeros, so only a few are kept
 
 
 def resize(pixels: Tensor, size: Size, resample: int, backend: Backend) -> Tensor:

@@ -139,7 +139,8 @@ def best(name: str, runs: Sequence[Run], shares: Sequence[float], by_hand: Calib
     hand = [*(part.name for part in by_hand.parts), "function"]
     drawn = all(str(run.settings["dataset"]["spec"]).startswith("scenes") for run in runs)
     wanted = SCENES if drawn else PHOTOGRAPHS
-    features = [name for name in wanted if all(_measured(run, name) for run in runs)]
+    known = [values_of(Words.of(run.table())) for run in runs]
+    features = [name for name in wanted if all(np.isfinite(values[name]).any() for values in known)]
     ours = together([examples(run, features) for run in runs], shares)
     theirs = together([examples(run, hand, {}) for run in runs], shares)
     fitted, scaled = fit(name, ours, features, facts), scale(name, theirs, by_hand, facts)
@@ -248,11 +249,6 @@ def _logistic(data: Examples, chosen: NDArray[np.bool_], limit: float = _LIMIT) 
         if np.abs(step).max() < 1e-9:
             break
     return _Logistic(mean, scale, found[:-1], float(found[-1]))
-
-
-def _measured(run: Run, feature: str) -> bool:
-    values = values_of(Words.of(run.table()))[feature]
-    return bool(np.isfinite(values).any())
 
 
 def _fold(images: NDArray[Any]) -> NDArray[np.int64]:

@@ -105,11 +105,10 @@ class Run:
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows; of an unfinished run, the rows so far."""
         wanted = list(self.schema.names if columns is None else columns)
-        # runs of earlier versions lack some columns
-        found = [
-            pq.read_table(path, columns=[name for name in wanted if name in pq.read_schema(path).names])
-            for path in self.sources()
-        ]
+        found = []
+        for path in self.sources():
+            with pq.ParquetFile(path) as file:  # runs of earlier versions lack some columns
+                found.append(file.read([name for name in wanted if name in file.schema_arrow.names]))
         return pa.concat_tables([self.schema.empty_table().select(wanted), *found], promote_options="default")
 
     def scores(self) -> dict[str, dict[str, Any]]:

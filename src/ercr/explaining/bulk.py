@@ -36,7 +36,7 @@ Finish = Callable[[Sequence[tuple["Ready", SampleRun]]], Callable[[], Wait[Resul
 _MOST_THREADS = 8  # that prepare pictures; more of them would hinder each other
 _SMALL = 2**14  # numbers that are not worth a copy to pinned memory
 _CHOICE = 3  # passes' worth of samples from which those of a pass are chosen
-_GROUPS = 4  # in which the samples of a pass may be finished
+_PARTS = 4  # of a pass: so many samples are enough to be finished together, and too few for a pass of their own
 _WASTE = 1.15  # tokens of a pass with its padding, at most so many times those without
 
 
@@ -205,7 +205,7 @@ class _Work(Generic[Item, Result]):
             self._refill()
             # between two passes over prompts everybody speaks a little, so that answers end one pass after another
             self._advance()
-            if len(self._ended) >= max(1, self._sizes.chunk // _GROUPS) or not self._inside:
+            if len(self._ended) >= max(1, self._sizes.chunk // _PARTS) or not self._inside:
                 self._close_off()
         yield from self._ahead.lost()
         self._close_off()
@@ -239,16 +239,18 @@ class _Work(Generic[Item, Result]):
         if len(self._waiting) < wanted:
             self._waiting += self._ahead.take(wanted - len(self._waiting), chunk)
         left = self._ahead.left
-        if left and left <= chunk // _GROUPS:  # too few for a pass of their own
+        if left and left <= chunk // _PARTS:
             self._waiting += self._ahead.take(left, 0)
+
+    def _following(self) -> int:
+        """How many samples the next pass may take; where nothing is padded, it takes a few last ones along."""
+        chunk, count = self._sizes.chunk, len(self._waiting)
+        last = self._waste is None and self._ahead.left == 0 and count <= chunk + chunk // _PARTS
+        return max(chunk, min(count, self._sizes.size)) if last else chunk
 
     def _begin(self) -> None:
         assert self._flow is not None
-        count = self._sizes.chunk
-        rest = len(self._waiting) - count
-        if self._waste is None and self._ahead.left == 0 and rest <= count // _GROUPS:
-            count = max(count, min(len(self._waiting), self._sizes.size))
-        batch = dict(take_alike(self._waiting, min(count, self._flow.free), self._waste))
+        batch = dict(take_alike(self._waiting, min(self._following(), self._flow.free), self._waste))
         requests = {index: ready.request for index, ready in batch.items()}
         flow = self._flow
         try:

@@ -37,7 +37,8 @@ class Sizes:
         self._adapter, self._device = adapter, adapter.device
         self._trial = size == "auto" and self._device.type == "cuda"
         self._rows: int | None = None
-        # samples of the next pass: each is twice as large as the one before, so that the device need not wait long
+        # most samples of the next pass while passes still grow: each is twice as large as the one before, so that the
+        # device need not wait long for the first
         self._next: int | None = 2 * _TRIAL if self._trial else None
         self.size = _TRIAL if self._trial else _ON_CPU if size == "auto" else int(size)
 
@@ -64,7 +65,7 @@ class Sizes:
         """The result of a pass over `count` samples; the memory of the first pass decides how large the others are."""
         if not self._trial:
             if self._next is not None:
-                self._next *= 2
+                self._next = None if 2 * self._next >= self.size else 2 * self._next
             return function()
         torch.cuda.reset_peak_memory_stats(self._device)
         before = torch.cuda.memory_allocated(self._device)

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from ercr.image.resampling import FILTERS, resize
+from ercr.image.sending import pinned
 
 
 class DevicePicture:
@@ -32,8 +33,7 @@ class DevicePicture:
     @classmethod
     def waiting(cls, pixels: NDArray[np.uint8], device: torch.device) -> DevicePicture:
         """A picture [H, W, 3] in memory from which the device can copy it; threads may do this."""
-        found = torch.from_numpy(pixels)
-        return cls((found.pin_memory() if device.type == "cuda" else found).permute(2, 0, 1))
+        return cls(pinned(torch.from_numpy(pixels), device).permute(2, 0, 1))
 
     def to(self, device: torch.device) -> DevicePicture:
         """A copy on the device, which is not waited for."""

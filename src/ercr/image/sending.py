@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 
+def pinned(value: Tensor, device: torch.device) -> Tensor:
+    """The same in memory from which the device copies without being waited for; threads may do this."""
+    return value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
+
+
 def sent(value: Tensor, device: torch.device) -> Tensor:
     """A copy on the device; on a GPU it is not waited for, nor for what the device still has to do."""
-    if device.type != "cuda" or value.device.type != "cpu":
-        return value.to(device)
-    return value.pin_memory().to(device, non_blocking=True)
+    return pinned(value, device).to(device, non_blocking=device.type == "cuda")

@@ -31,7 +31,7 @@ _SCALES = (0.5, 0.75)  # of views
 _EXACT = {"BILINEAR": 2, "BICUBIC": 3, 2: 2, 3: 3}  # filters whose numbers on the CPU are known
 _PLANS = 2**14  # sizes of pictures that are remembered
 Size = tuple[int, int]  # height, width
-LayOut = Callable[[Sequence[Tensor]], Tensor]  # resized pictures [3, H, W] as the tower takes them
+LayOut = Callable[[Tensor], Tensor]  # a resized picture [3, H, W] as rows that the tower takes
 
 
 class _Wanted(Exception):
@@ -79,7 +79,8 @@ class DeviceProcessor:
         key = (tuple(image.size for image in images), repr(sorted(options.items())))
         plan = self._plans.get(key)
         if plan is not None and self._lay_out is not None:
-            return {"pixel_values": self._lay_out(plan.resized(given)), **plan.beside}
+            rows = [self._lay_out(picture) for picture in plan.resized(given)]
+            return {"pixel_values": torch.cat(rows) if len(rows) > 1 else rows[0], **plan.beside}
         own = copy(self._processor)
         own.steps = []
         found = dict(own(images=given, **options, do_rescale=False, do_normalize=False))
@@ -99,8 +100,8 @@ class DeviceProcessor:
         beside = {name: value for name, value in found.items() if name != "pixel_values"}
         plan = _Plan(tuple(kept), beside)
         sizes = [size for size, _ in kept] or [(image.height, image.width) for image in images]
-        shape = self._lay_out([torch.empty((3, *size), dtype=torch.uint8, device="meta") for size in sizes]).shape
-        pixels = found["pixel_values"]
+        rows = [self._lay_out(torch.empty((3, *size), dtype=torch.uint8, device="meta")) for size in sizes]
+        shape, pixels = (sum(map(len, rows)), *rows[0].shape[1:]), found["pixel_values"]
         return plan if pixels.dtype == torch.uint8 and pixels.shape == shape else None
 
 

@@ -57,8 +57,8 @@ class Family(ModelParts, ABC):
     ) -> tuple[dict[str, Tensor], Geometry]:
         """The same for the image shown at another scale."""
 
-    # how 8-bit pictures [3, H, W], resized by the processor, become its pixel values; None where only it knows that
-    laid_out: ClassVar[Callable[[Any, Sequence[Tensor]], Tensor] | None] = None
+    # how an 8-bit picture [3, H, W], resized by the processor, becomes its pixel values; None where only it knows that
+    laid_out: ClassVar[Callable[[Any, Tensor], Tensor] | None] = None
 
     @property
     @abstractmethod

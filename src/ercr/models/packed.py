@@ -76,12 +76,10 @@ def fit_tower(tower: nn.Module, half: bool, fuse: bool) -> None:
     for module in tower.modules():
         if half and type(module) is nn.Conv2d and _is_product(module):
             vars(module)["forward"] = partial(_product, module)
+        if not fuse and type(module).__name__ == "QuickGELUActivation":
+            vars(module)["forward"] = steps_for(next(tower.parameters())).quick_gelu
     for block in blocks if fuse else ():
         block.compile(dynamic=True)
-    steps = steps_for(next(tower.parameters()))
-    for module in tower.modules():
-        if not fuse and type(module).__name__ == "QuickGELUActivation" and hasattr(steps, "quick_gelu"):
-            vars(module)["forward"] = steps.quick_gelu
 
 
 def packs(tower: nn.Module) -> bool:

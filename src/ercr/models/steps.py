@@ -68,6 +68,11 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """x times the sigmoid of 1.702 x."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)

@@ -50,7 +50,7 @@ class Compiled:
         self._graphs = Graphs(adapter.device)
         self._fuse = fuse and self._graphs.active
         self._idle: list[Speaking] = []
-        self.made_of = 0  # what was known of the model's modules and weights
+        self.made_of = _made_of(adapter.model)
         if self._adapter.tower is not None and self._graphs.active:
             fit_tower(self._adapter.tower, self._adapter.model.dtype.itemsize == 2, self._fuse)
         if self._fuse:
@@ -121,13 +121,11 @@ def quick_passes(adapter: Adapter) -> CompiledPasses | None:
     """
     if adapter.compiled is not None or adapter.device.type != "cuda" or adapter.model.dtype.itemsize != 2:
         return adapter.compiled
-    made_of = _made_of(adapter.model)
-    if adapter.packed_passes is None or adapter.packed_passes.made_of != made_of:
+    if adapter.packed_passes is None or adapter.packed_passes.made_of != _made_of(adapter.model):
         try:
             adapter.packed_passes = Compiled(adapter, fuse=False)
         except InputError:  # its reasons are those of compile=True
             return None
-        adapter.packed_passes.made_of = made_of
     return adapter.packed_passes
 
 

@@ -68,10 +68,9 @@ def _of_sample(adapter: Adapter, states: Tensor, words: Tensor, sample: Tensor, 
     wide = states.flatten(0, 1).to(torch.promote_types(states.dtype, torch.float32))  # [K * N, d]
     rows = torch.cat([sample, words, *([] if rivals is None else [rivals.words.to(words).flatten()])])
     found = adapter.adjust(_own_logits(adapter, wide, rows)).view(layers, count, -1)
-    counts = [len(sample), len(words), len(rows) - len(sample) - len(words)]
-    others, own, instead = torch.split(found, counts, dim=-1)
-    spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
-    sizes, theirs = ((part - middle) / spread.clamp(min=1e-6) for part in (own, instead))
+    others, every = found[..., : len(sample)], found[..., len(sample) :]
+    own, both = every[..., : len(words)], _sizes(every, others)
+    sizes, theirs = both[..., : len(words)], both[..., len(words) :]
     likely = own - others.logsumexp(-1, keepdim=True), sizes  # [K, N, R] each
     places = torch.cat([one.topk(min(_PLACES, count), dim=1).indices for one in likely], dim=1)  # [K, 2 P, R]
     rank, log_probability = _exactly(adapter, wide, own, places, words)
@@ -92,9 +91,14 @@ def vocabulary_sizes(adapter: Adapter, states: Tensor) -> tuple[Tensor, Tensor]:
     """`size` and `mean` [V] of every token of the vocabulary, from last states [N, d] of visual tokens."""
     wide = states.to(torch.promote_types(states.dtype, torch.float32))
     every = adapter.adjust(_own_logits(adapter, wide, torch.arange(vocabulary_size(adapter))))
-    spread, middle = torch.std_mean(every[:, _vocabulary_sample(adapter, states.device)], dim=-1, keepdim=True)
-    found = (every - middle) / spread.clamp(min=1e-6)
+    found = _sizes(every, every[:, _vocabulary_sample(adapter, states.device)])
     return found.amax(0), found.mean(0)
+
+
+def _sizes(logits: Tensor, others: Tensor) -> Tensor:
+    """Logits [..., R] in standard deviations of those of other words at the same places [..., S], from their mean."""
+    spread, middle = torch.std_mean(others, dim=-1, keepdim=True)
+    return (logits - middle) / spread.clamp(min=1e-6)
 
 
 def _lead(sizes: Tensor, others: Tensor, words: Tensor, rivals: Rivals) -> Tensor:

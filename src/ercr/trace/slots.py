@@ -84,7 +84,7 @@ class ModuleSlots(Cache):  # type: ignore[misc]
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         for buffer in (*self._keys, *self._values):
-            buffer[targets] = buffer[sources]
+            buffer[targets.to(buffer.device)] = buffer[sources.to(buffer.device)]
 
     def grown(self, length: int) -> ModuleSlots:
         larger = ModuleSlots(self.own, self.rows, length)

@@ -272,7 +272,7 @@ class Speaking:
             sources, targets = (sent(torch.tensor(rows), self._at.device) for rows in (movers, holes))
             self._slots.move(sources, targets)
             for buffer in buffers:
-                buffer[targets] = buffer[sources]
+                buffer[targets.to(buffer.device)] = buffer[sources.to(buffer.device)]
             for source, target in zip(movers, holes, strict=True):
                 self._speakers[target] = self._speakers[source]
         del self._speakers[kept:]

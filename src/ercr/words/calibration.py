@@ -61,8 +61,9 @@ class Calibration:
         return "guessed" if seen < self.below else "seen" if seen >= self.above else "unsure"
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {**asdict(replace(self, usual=None)), "fitted": dict(self.fitted)}
-        return {name: value for name, value in plain.items() if name != "usual"}
+        plain = asdict(replace(self, usual=None))
+        del plain["usual"]
+        return {**plain, "fitted": dict(self.fitted)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Calibration:

@@ -84,16 +84,13 @@ class InternVL(Adapter):
             return self._pasted(image, anchor, self._smaller_tile(scale), 1.0)
         return self._pasted(image, anchor, self._tile, scale)
 
-    def laid_out(self, shown: Sequence[Tensor]) -> Tensor:
-        """The tiles [n, 3, H, W] of canvases, row by row; a smaller picture is a tile."""
+    def laid_out(self, picture: Tensor) -> Tensor:
+        """The tiles [n, 3, H, W] of a canvas, row by row; a smaller picture is a tile."""
         height, width = self._tile
-        tiles = []
-        for picture in shown:
-            whole = picture.shape[1] % height == 0 == picture.shape[2] % width
-            h, w = (height, width) if whole else picture.shape[1:]
-            parts = picture.reshape(3, picture.shape[1] // h, h, picture.shape[2] // w, w)
-            tiles.append(parts.permute(1, 3, 0, 2, 4).flatten(0, 1))
-        return torch.cat(tiles)
+        whole = picture.shape[1] % height == 0 == picture.shape[2] % width
+        h, w = (height, width) if whole else picture.shape[1:]
+        parts = picture.reshape(3, picture.shape[1] // h, h, picture.shape[2] // w, w)
+        return parts.permute(1, 3, 0, 2, 4).flatten(0, 1)
 
     # clips: every frame is a picture of one tile
 

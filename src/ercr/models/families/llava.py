@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -101,9 +101,8 @@ class Llava(Adapter):
         canvas = (int(pixels.shape[-2]), int(pixels.shape[-1]))
         return {"pixel_values": pixels}, self._geometry(image, canvas, self._box(image, canvas, edge))
 
-    def laid_out(self, shown: Sequence[Tensor]) -> Tensor:
+    def laid_out(self, picture: Tensor) -> Tensor:
         """The middle of the picture [1, 3, edge, edge]."""
-        [picture] = shown
         top, left = ((side - self._edge) // 2 for side in picture.shape[1:])
         return picture[None, :, top : top + self._edge, left : left + self._edge]
 

@@ -88,9 +88,8 @@ class Qwen2VL(Adapter):
         pixels = {"pixel_values": batch["pixel_values"], "image_grid_thw": batch["image_grid_thw"]}
         return pixels, self._geometry(original, batch["image_grid_thw"][0])
 
-    def laid_out(self, shown: Sequence[Tensor]) -> Tensor:
+    def laid_out(self, picture: Tensor) -> Tensor:
         """Patches [n, 3 * frames * p * p] of a picture, cell by cell; a picture counts as two equal frames."""
-        [picture] = shown
         side, merge = int(self.image_processor.patch_size), self._merge
         rows, columns = (length // (merge * side) for length in picture.shape[1:])
         parts = picture.reshape(3, rows, merge, side, columns, merge, side).permute(1, 4, 2, 5, 0, 3, 6)

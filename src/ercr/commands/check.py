@@ -124,11 +124,11 @@ def _write(found: Explanation, target: Path, facts: dict[str, Any]) -> None:
 
 def _deliver(explanation: Explanation, facts: dict[str, Any], as_json: str | None, fail_below: float | None) -> bool:
     """Print the words of one answer; whether one of them is seen less than `fail_below`."""
-    from ercr.render.checked import as_data, content_words, lowest, words_table
+    from ercr.render.checked import as_data, content_words, words_table
     from ercr.render.terminal import words_line
 
-    least = lowest(explanation)
-    below = fail_below is not None and least is not None and least < fail_below
+    known = [(word.text, word.grounding.seen) for word in content_words(explanation) if word.grounding]
+    below = [text for text, seen in known if fail_below is not None and seen < fail_below]
     if as_json == "-":
         emit_data(as_data(explanation, **facts), as_json)
     elif not explanation.words:
@@ -141,9 +141,8 @@ def _deliver(explanation: Explanation, facts: dict[str, Any], as_json: str | Non
             notes.print("No word of the answer names anything.")
     _say_calibration(explanation)
     if below:
-        words = ", ".join(w.text for w in content_words(explanation) if w.grounding and w.grounding.seen < fail_below)  # type: ignore[operator]
-        notes.print(f"Below {fail_below:g}: {words}.", markup=False, soft_wrap=True)
-    return below
+        notes.print(f"Below {fail_below:g}: {', '.join(below)}.", markup=False, soft_wrap=True)
+    return bool(below)
 
 
 def _say_calibration(explanation: Explanation) -> None:

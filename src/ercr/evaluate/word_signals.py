@@ -25,6 +25,7 @@ from ercr.explaining.describe import Explained, Measured, describe
 from ercr.explaining.explainer import Explainer
 from ercr.explaining.grounding import Grounds, measure
 from ercr.explaining.together import run_all
+from ercr.methods.base import Method, Settings
 from ercr.methods.registry import resolve
 from ercr.models.base import Adapter
 from ercr.models.inputs import as_media
@@ -111,12 +112,12 @@ def _explain(
     ready: Ready,
     traces: Sequence[Trace],
     measured: Sequence[Measured],
-    method: object,
-    chosen: object,
+    method: Method,
+    chosen: Settings,
 ) -> list[Explanation]:
-    parts = run_all(method, chosen, traces)  # type: ignore[arg-type]
+    parts = run_all(method, chosen, traces)
     jobs = [
-        Explained(ready.image, trace, method, chosen, None, *part, signals=own)  # type: ignore[arg-type]
+        Explained(ready.image, trace, method, chosen, None, *part, signals=own)
         for trace, part, own in zip(traces, parts, measured, strict=True)
     ]
     return describe(explainer.adapter, explainer.name, explainer.revision, jobs)
